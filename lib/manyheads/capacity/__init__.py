@@ -1,10 +1,12 @@
 """Part I, capacity: what the key-query channels of h heads can store.
 
-In reading order: `graphs`, `embeddings`, `channel`, `certificates`.
+In reading order: `graphs`, `embeddings`, `channel`, `constructions`,
+`certificates`.
 """
 
 from manyheads.capacity.certificates import Certificate, certify
 from manyheads.capacity.channel import KeyQueryChannel
+from manyheads.capacity.constructions import block_channel
 from manyheads.capacity.embeddings import (
     gaussian_embeddings,
     incoherence,
@@ -27,6 +29,7 @@ __all__ = [
     "Certificate",
     "KeyQueryChannel",
     "RelationalGraph",
+    "block_channel",
     "certify",
     "gaussian_embeddings",
     "incoherence",

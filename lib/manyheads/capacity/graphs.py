@@ -33,7 +33,7 @@ class RelationalGraph:
     edges : (m', 2) integer array or sequence of pairs
         Row (i, j): query i is related to key j. Kept sorted by i, then j.
     labels : sequence of distinct hashables, optional
-        Names of the vertices; 0..m-1 when left out.
+        Names of the vertices; 0..m-1 when left out. Equality ignores them.
 
     Raises
     ------
@@ -141,10 +141,10 @@ class RelationalGraph:
     def __eq__(self, other) -> bool:
         if not isinstance(other, RelationalGraph):
             return NotImplemented
-        return self.labels == other.labels and np.array_equal(self.edges, other.edges)
+        return self.num_vertices == other.num_vertices and np.array_equal(self.edges, other.edges)
 
     def __hash__(self) -> int:
-        return hash((self.labels, self.edges.tobytes()))
+        return hash((self.num_vertices, self.edges.tobytes()))
 
     def __repr__(self) -> str:
         return f"RelationalGraph(num_vertices={self.num_vertices}, num_edges={self.num_edges})"
