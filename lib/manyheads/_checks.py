@@ -3,6 +3,7 @@
 import math
 import numbers
 
+import numpy as np
 import torch
 
 FLOATS = (torch.float32, torch.float64)
@@ -12,7 +13,9 @@ def describe(value) -> str:
     """A short description of `value` for an error message."""
     if isinstance(value, torch.Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
-    text = repr(value)
+    if isinstance(value, np.ndarray):
+        return f"a {value.dtype} array of shape {value.shape}"
+    text = " ".join(repr(value).split())
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
@@ -42,6 +45,13 @@ def check_number(argument: str, value, *, least=-math.inf, most=math.inf, strict
         edge = ("(", ")") if strict else ("[", "]")
         refuse(argument, f"a finite number in {edge[0]}{least}, {most}{edge[1]}", describe(value))
     return float(value)
+
+
+def check_bool(argument: str, value) -> bool:
+    """`value`, refused unless it is True or False."""
+    if not isinstance(value, bool):
+        refuse(argument, "True or False", describe(value))
+    return value
 
 
 def check_choice(argument: str, value, allowed: tuple[str, ...]) -> str:

@@ -48,6 +48,8 @@ def load_tensors(source: str | Path, names: list[str]) -> list[Tensor]:
 
 def token_ids(tokens: list[str]) -> list[int]:
     """The rows of MiniLM's token matrix for whole tokens of its vocabulary."""
+    if isinstance(tokens, str):
+        refuse("tokens", "a list of tokens", describe(tokens))
     vocabulary = _minilm_folder().joinpath("vocab.txt").read_text(encoding="utf-8").splitlines()
     place = {token: row for row, token in enumerate(vocabulary)}
     for token in tokens:

@@ -49,6 +49,7 @@ def test_tiles_cover_every_pair_once_with_the_best_score(heads, key_dim, m, widt
     with pytest.MonkeyPatch.context() as patch:  # small tiles, so that several are needed
         patch.setattr(module, "_TILE_ROWS", data.draw(st.integers(1, 9)))
         patch.setattr(module, "_TILE_COLUMNS", width)
+        patch.setattr(module, "_PROJECTED_ROWS", 2)
         for rows, columns, best in module.best_score_tiles(channel, embeddings):
             assert seen[rows, columns].isnan().all()
             seen[rows, columns] = best

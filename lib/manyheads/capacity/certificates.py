@@ -99,6 +99,8 @@ def certify(
     >>> certificate.margin, certificate.recovers_every_context
     (1.0, True)
     """
+    if not isinstance(channel, KeyQueryChannel):
+        refuse("channel", "a KeyQueryChannel", channel)
     channel.check_embeddings(embeddings)
     _check_pair(graph, embeddings)
     sources, targets = (torch.from_numpy(column.copy()) for column in graph.edges.T)
@@ -153,7 +155,7 @@ def score_error_bound(
     def gamma(length):
         return length * unit / (1 - length * unit) if length * unit < 1 else math.inf
 
-    longest = embeddings.double().norm(dim=1).max().item()
+    longest = max(rows.double().norm(dim=1).max().item() for rows in embeddings.split(1024))
     norms = [
         torch.linalg.matrix_norm(weights.double().abs(), ord=2)  # (heads,)
         for weights in (channel.query_weights, channel.key_weights)

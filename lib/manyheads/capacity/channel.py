@@ -18,6 +18,7 @@ from manyheads.capacity.graphs import RelationalGraph, check_context
 
 # A tile of scores stays near the processor's cache while all heads pass over it.
 _TILE_ROWS, _TILE_COLUMNS = 4096, 256
+_PROJECTED_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class KeyQueryChannel:
         self.check_embeddings(embeddings)
         chosen = embeddings
         if rows is not None:
-            chosen = embeddings[check_context(rows, len(embeddings))]
+            chosen = embeddings[check_context(rows, len(embeddings), "rows")]
         queries = chosen @ self.query_weights  # (heads, rows, key_dim)
         keys = embeddings @ self.key_weights  # (heads, m, key_dim)
         return queries @ keys.mT
@@ -172,7 +173,7 @@ def _project(
     heads, d_model, key_dim = weights.shape
     side_by_side = weights.permute(1, 0, 2).reshape(d_model, heads * key_dim)
     out = embeddings.new_empty(heads, len(embeddings), key_dim)
-    for top in range(0, len(embeddings), _TILE_ROWS):
-        block = embeddings[top : top + _TILE_ROWS] @ side_by_side  # (rows, D_K): one product
+    for top in range(0, len(embeddings), _PROJECTED_ROWS):
+        block = embeddings[top : top + _PROJECTED_ROWS] @ side_by_side  # (rows, D_K): one product
         out[:, top : top + len(block)] = block.view(-1, heads, key_dim).transpose(0, 1)
     return out

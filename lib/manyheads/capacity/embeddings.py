@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from manyheads._checks import FLOATS, check_count, check_tensor, refuse
+from manyheads._checks import FLOATS, check_count, check_tensor, describe, refuse
 from manyheads.pretrained import load_tensors, token_ids
 
 _TOKEN_MATRIX = {"minilm": "embeddings.word_embeddings.weight", "gpt2": "wte.weight"}
@@ -67,8 +67,10 @@ def pretrained_embeddings(
     ValueError
         If the source or the tensor is missing, or has fewer than m rows.
     """
+    if not isinstance(source, str | Path):
+        refuse("source", "'minilm', 'gpt2' or the path of a safetensors file", describe(source))
     if tensor is None and source not in _TOKEN_MATRIX:
-        refuse("tensor", "the name of the token matrix in that file", tensor)
+        refuse("tensor", "the name of the token matrix in that file", describe(tensor))
     (matrix,) = load_tensors(source, [tensor or _TOKEN_MATRIX[source]])
     num_vertices = check_count("num_vertices", num_vertices, most=len(matrix))
     rng = np.random.default_rng(check_count("seed", seed, least=0))

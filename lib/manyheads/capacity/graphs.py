@@ -125,8 +125,8 @@ class RelationalGraph:
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph) -> "RelationalGraph":
         """The relational graph of a networkx DiGraph; its nodes become the labels."""
-        if not isinstance(graph, nx.DiGraph) or graph.is_multigraph():
-            refuse("graph", "a networkx.DiGraph", f"a {type(graph).__name__}")
+        if not isinstance(graph, nx.DiGraph) or graph.is_multigraph() or len(graph) == 0:
+            refuse("graph", "a networkx.DiGraph with at least one node", f"{type(graph).__name__} {graph}")
         labels = list(graph)
         place = {label: vertex for vertex, label in enumerate(labels)}
         return cls(len(labels), [(place[u], place[v]) for u, v in graph.edges], labels)
@@ -227,16 +227,19 @@ def sample_contexts(num_vertices: int, size: int, count: int, *, seed: int) -> n
     return np.stack([rng.choice(num_vertices, size, replace=False) for _ in range(count)])
 
 
-def check_context(context, num_vertices: int) -> np.ndarray:
+def check_context(context, num_vertices: int, argument: str = "context") -> np.ndarray:
     """The context as an integer array of distinct vertices, else refused."""
-    array = np.asarray(context)
+    try:
+        array = np.asarray(context)
+    except ValueError:  # rows of unequal length
+        array = np.empty((0, 0))
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        refuse("context", "a non-empty one-dimensional sequence of whole numbers", context)
+        refuse(argument, "a non-empty one-dimensional sequence of whole numbers", describe(context))
     outside = array[(array < 0) | (array >= num_vertices)]
     if outside.size:
-        refuse("context", f"made of vertices 0..{num_vertices - 1}", f"vertex {outside[0]}")
+        refuse(argument, f"made of vertices 0..{num_vertices - 1}", f"vertex {outside[0]}")
     if len(np.unique(array)) < len(array):
-        refuse("context", "made of distinct vertices", context)
+        refuse(argument, "made of distinct vertices", describe(context))
     return array
 
 
@@ -267,10 +270,13 @@ def _check_edges(edges, num_vertices: int) -> np.ndarray:
 def _check_labels(labels, num_vertices: int) -> tuple:
     if labels is None:
         return tuple(range(num_vertices))
-    labels = tuple(labels)
-    if len(labels) != num_vertices or len(set(labels)) != num_vertices:
-        refuse("labels", f"{num_vertices} distinct names", describe(labels))
-    return labels
+    try:
+        distinct = len(set(labels))
+    except TypeError:  # not a collection, or names that cannot be told apart
+        distinct = None
+    if distinct != num_vertices or len(labels) != num_vertices:
+        refuse("labels", f"{num_vertices} distinct hashable names", describe(labels))
+    return tuple(labels)
 
 
 def _pair(edge: np.ndarray) -> str:
