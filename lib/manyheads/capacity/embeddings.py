@@ -84,7 +84,7 @@ def token_embeddings(tokens: list[str]) -> Float[Tensor, "m d_model"]:
 
 
 def incoherence(embeddings: Float[Tensor, "m d_model"]) -> float:
-    """The largest |cosine| between two different embeddings; 0 when orthogonal.
+    """The largest absolute cosine of two different embeddings; 0 when orthogonal.
 
     Raises
     ------
