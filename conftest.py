@@ -20,4 +20,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is slow, not wrong.
 settings.register_profile("book", deadline=None)
+settings.register_profile("shapes", deadline=None, max_examples=10)
 settings.load_profile("book")

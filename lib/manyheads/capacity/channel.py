@@ -80,7 +80,7 @@ class KeyQueryChannel:
 
     @property
     def num_parameters(self) -> int:
-        """Entries of all W_Q and W_K: 2 · d_model · D_K (the threshold is not counted)."""
+        """Entries of all W_Q and W_K, 2 · d_model · D_K; the threshold is not counted."""
         return self.query_weights.numel() + self.key_weights.numel()
 
     def scores(

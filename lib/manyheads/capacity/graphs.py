@@ -99,7 +99,7 @@ class RelationalGraph:
         """
         if self.num_edges == 0:
             return []
-        degree = max(self.out_degrees.max(), self.in_degrees.max())
+        degree = int(max(self.out_degrees.max(), self.in_degrees.max()))
         # Vertices share a bin while their degrees fit, which keeps the regular
         # multigraph built below at no more than about twice the edges.
         sources = _share_bins(self.out_degrees, degree)[self.edges[:, 0]]
