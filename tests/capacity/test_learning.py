@@ -62,7 +62,7 @@ FULL = RelationalGraph(2, [(0, 0), (0, 1)])
 @pytest.mark.parametrize(("change", "message"), [
     ({"graphs": []}, "`graphs` must be a non-empty list"),
     ({"graphs": ["graph"]}, "`graphs` must be a non-empty list of RelationalGraph"),
-    ({"graphs": [permutation_graph(5, seed=0)]}, "on the 32 vertices.* num_vertices=5"),
+    ({"graphs": [permutation_graph(5, seed=0)]}, "on the 32 vertices.*num_vertices=5"),
     ({"graphs": [RelationalGraph(32, [])]}, "with an edge.* num_edges=0"),
     ({"graphs": [FULL], "embeddings": torch.eye(2)}, "no query related to every key"),
     ({"embeddings": X[:2]}, r"`embeddings` must be .*3, m, d_model.* \(2, 32, 16\)"),
