@@ -12,9 +12,11 @@ from manyheads.capacity import (
     KeyQueryChannel,
     RelationalGraph,
     block_channel,
+    centered,
     certify,
     gaussian_embeddings,
     incoherence,
+    margin_and_spread,
     one_hot_channel,
     one_hot_embeddings,
     permutation_graph,
@@ -24,6 +26,7 @@ from manyheads.capacity import (
     random_graph,
     regular_graph,
     sample_contexts,
+    softmax_window,
     token_embeddings,
     welch_bound,
 )
@@ -101,6 +104,7 @@ TABLE = [
     (lambda: incoherence(EYE[:1]), r"`embeddings` .* two vertices; got .* \(1, 3\)"),
     (lambda: incoherence(EYE * 0), r"`embeddings` .* zero rows; got row 0"),
     (lambda: welch_bound(1, 4), r"`num_vertices` .* at least 2; got 1"),
+    (lambda: centered([[1.0]]), r"`embeddings` .* torch.Tensor; got "),
     # channels
     (lambda: KeyQueryChannel(WEIGHTS[0], WEIGHTS[0], 0.5), r"`query_weights` .* \(heads, d_model, key_dim\); got .* \(3, 1\)"),
     (lambda: KeyQueryChannel(WEIGHTS, WEIGHTS[:, :2], 0.5), r"`key_weights` .* \(2, 3, 1\); got .* \(2, 2, 1\)"),
@@ -121,6 +125,8 @@ TABLE = [
     (lambda: CHANNEL.attention(EYE, [0, 1], -1.0), r"`inverse_temperature` .* got -1.0"),
     (lambda: CHANNEL.attention(EYE, [], 1.0), r"`context` .* non-empty"),
     (lambda: CHANNEL.attention(EYE[None], [0], 1.0), r"`embeddings` .* \(m, d_model\); got .* \(1, 3, 3\)"),
+    (lambda: softmax_window(GRAPH, GRAPH, EYE, size=3), r"`channel` .* KeyQueryChannel; got Rel"),
+    (lambda: margin_and_spread(CHANNEL, [(0, 1)], EYE), r"`graph` .* a RelationalGraph"),
     # constructions and certificates
     (lambda: block_channel(GRAPH, EYE.numpy(), heads=1), r"`embeddings` .* torch.Tensor; got a float32"),
     (lambda: block_channel([(0, 1)], EYE, heads=1), r"`graph` .* RelationalGraph .* got \[\(0, 1\)\]"),

@@ -1,7 +1,7 @@
 """Part I, capacity: what the key-query channels of h heads can store.
 
 In reading order: `graphs`, `embeddings`, `channel`, `certificates`,
-`bounds`, `constructions`, `learning`.
+`bounds`, `constructions`, `softmax`, `learning`.
 """
 
 from manyheads.capacity.bounds import (
@@ -18,13 +18,20 @@ from manyheads.capacity.certificates import Certificate, certify
 from manyheads.capacity.channel import KeyQueryChannel
 from manyheads.capacity.constructions import block_channel, one_hot_channel
 from manyheads.capacity.embeddings import (
+    centered,
+    correlated_embeddings,
+    effective_dimension,
     gaussian_embeddings,
     incoherence,
+    interference,
     one_hot_embeddings,
     pretrained_embeddings,
     rademacher_embeddings,
+    sparse_embeddings,
     token_embeddings,
     welch_bound,
+    whitened,
+    whitening,
 )
 from manyheads.capacity.graphs import (
     RelationalGraph,
@@ -35,21 +42,28 @@ from manyheads.capacity.graphs import (
     sample_contexts,
 )
 from manyheads.capacity.learning import Training, train_channel
+from manyheads.capacity.softmax import attention_with_sink, margin_and_spread, softmax_window
 
 __all__ = [
     "Certificate",
     "KeyQueryChannel",
     "RelationalGraph",
     "Training",
+    "attention_with_sink",
     "bits_per_parameter",
     "block_channel",
+    "centered",
     "certify",
     "construction_upper_bound",
+    "correlated_embeddings",
     "counting_lower_bound",
+    "effective_dimension",
     "gaussian_embeddings",
     "graph_bits",
     "head_bits",
     "incoherence",
+    "interference",
+    "margin_and_spread",
     "one_hot_channel",
     "one_hot_embeddings",
     "optimal_heads",
@@ -62,7 +76,11 @@ __all__ = [
     "sample_contexts",
     "sign_pattern_lower_bound",
     "single_head_ceiling",
+    "softmax_window",
+    "sparse_embeddings",
     "token_embeddings",
     "train_channel",
     "welch_bound",
+    "whitened",
+    "whitening",
 ]

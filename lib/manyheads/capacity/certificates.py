@@ -102,7 +102,7 @@ def certify(
     if not isinstance(channel, KeyQueryChannel):
         refuse("channel", "a KeyQueryChannel", channel)
     channel.check_embeddings(embeddings)
-    _check_pair(graph, embeddings)
+    check_pair(graph, embeddings)
     sources, targets = (torch.from_numpy(column.copy()) for column in graph.edges.T)
     edge_scores = embeddings.new_empty(graph.num_edges)
     best_non_edge = embeddings.new_full((len(embeddings),), -math.inf)  # of each query
@@ -167,7 +167,8 @@ def score_error_bound(
     return growth * size + lost * (1 + longest * (norms[0] + norms[1]).max().item() + tiny)
 
 
-def _check_pair(graph: RelationalGraph, embeddings: Tensor) -> None:
+def check_pair(graph: RelationalGraph, embeddings: Tensor) -> None:
+    """Refuse a graph that cannot be compared on these embeddings, or inexact products."""
     if not isinstance(graph, RelationalGraph):
         refuse("graph", "a RelationalGraph", graph)
     if graph.num_vertices != len(embeddings):

@@ -1,17 +1,25 @@
 """Embeddings: one unit vector of length d_model for every vertex.
 
-With m > d_model they cannot be orthogonal; how far they are from it,
-`incoherence`, is what every construction has to pay for.
+With m > d_model they cannot be orthogonal. How far they are from it is what
+every construction has to pay for: `incoherence` is the worst pair,
+`effective_dimension` the average, `interference` what a block of edges meets.
 """
 
 __all__ = [
+    "centered",
+    "correlated_embeddings",
+    "effective_dimension",
     "gaussian_embeddings",
     "incoherence",
+    "interference",
     "one_hot_embeddings",
     "pretrained_embeddings",
     "rademacher_embeddings",
+    "sparse_embeddings",
     "token_embeddings",
     "welch_bound",
+    "whitened",
+    "whitening",
 ]
 
 import math
@@ -22,7 +30,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from manyheads._checks import FLOATS, check_count, check_tensor, describe, refuse
+from manyheads._checks import (
+    FLOATS,
+    check_count,
+    check_number,
+    check_tensor,
+    describe,
+    refuse,
+)
 from manyheads.pretrained import load_tensors, token_ids
 
 _TOKEN_MATRIX = {"minilm": "embeddings.word_embeddings.weight", "gpt2": "wte.weight"}
@@ -47,6 +62,35 @@ def rademacher_embeddings(
     """Entries ±1/sqrt(d_model) with fair signs."""
     rng, shape = _sampler(num_vertices, d_model, seed)
     return _unit(torch.from_numpy(2.0 * rng.integers(2, size=shape) - 1), dtype)
+
+
+def sparse_embeddings(
+    num_vertices: int, d_model: int, *, nonzeros: int, seed: int, dtype=torch.float32
+) -> Float[Tensor, "m d_model"]:
+    """Fair signs at `nonzeros` random places, 0 elsewhere, scaled to length one.
+
+    With few non-zeros two rows can coincide (1 of 1 is a one-hot row with a sign).
+    """
+    rng, shape = _sampler(num_vertices, d_model, seed)
+    nonzeros = check_count("nonzeros", nonzeros, most=shape[1])
+    places = torch.from_numpy(rng.random(shape).argsort(axis=1)[:, :nonzeros].copy())
+    signs = torch.from_numpy(2.0 * rng.integers(2, size=places.shape) - 1)
+    return _unit(torch.zeros(shape, dtype=torch.float64).scatter_(1, places, signs), dtype)
+
+
+def correlated_embeddings(
+    num_vertices: int, d_model: int, *, strength: float, seed: int, dtype=torch.float32
+) -> Float[Tensor, "m d_model"]:
+    """One direction u shared by all: sqrt(strength) u + sqrt(1 - strength) g.
+
+    g is uniform on the unit sphere orthogonal to u, so that two different rows
+    have expected cosine exactly `strength`, in [0, 1). Needs d_model >= 2.
+    """
+    _, shape = _sampler(num_vertices, check_count("d_model", d_model, least=2), seed)
+    strength = check_number("strength", strength, least=0, most=math.nextafter(1, 0))
+    own = gaussian_embeddings(shape[0], shape[1] - 1, seed=seed, dtype=torch.float64)
+    shared = own.new_ones(shape[0], 1)
+    return _unit(torch.cat([strength**0.5 * shared, (1 - strength) ** 0.5 * own], dim=1), dtype)
 
 
 def pretrained_embeddings(
@@ -81,6 +125,104 @@ def token_embeddings(tokens: list[str]) -> Float[Tensor, "m d_model"]:
     """Unit-length rows of MiniLM's token matrix for these words, d_model = 384."""
     (matrix,) = load_tensors("minilm", [_TOKEN_MATRIX["minilm"]])
     return _unit(matrix[token_ids(tokens)].double())
+
+
+def centered(embeddings: Float[Tensor, "m d_model"]) -> Float[Tensor, "m d_model"]:
+    """The rows less their mean, scaled to length one again."""
+    check_tensor("embeddings", embeddings, "m d_model")
+    return _unit(embeddings - embeddings.mean(dim=0), embeddings.dtype)
+
+
+def whitening(embeddings: Float[Tensor, "m d_model"]) -> Float[Tensor, "d_model d_model"]:
+    """The symmetric matrix T that makes the rows x T isotropic.
+
+    X T has second moment T X^T X T / m = 1/r on the r dimensions that the rows
+    span, and their mean squared length is 1. Directions with less than
+    sqrt(machine epsilon) of the largest second moment count as not spanned.
+    T is linear, so weights can contain it: x (T W) = (x T) W.
+    """
+    check_tensor("embeddings", embeddings, "m d_model")
+    moments, axes = torch.linalg.eigh(embeddings.T @ embeddings / len(embeddings))
+    if not moments[-1] > 0:
+        refuse("embeddings", "with at least one row that is not zero", embeddings)
+    floor = moments[-1] * torch.finfo(embeddings.dtype).eps ** 0.5
+    spanned = moments > floor
+    scale = torch.where(spanned, moments.clamp(min=floor), torch.inf).rsqrt()
+    return (axes * scale) @ axes.T / spanned.sum() ** 0.5
+
+
+def whitened(embeddings: Float[Tensor, "m d_model"]) -> Float[Tensor, "m d_model"]:
+    """The rows after `whitening`, scaled to length one again."""
+    return _unit(embeddings @ whitening(embeddings), embeddings.dtype)
+
+
+def effective_dimension(embeddings: Float[Tensor, "m d_model"]) -> float:
+    """In how many dimensions isotropic embeddings would overlap as much, on average.
+
+    One over the mean squared cosine of all m² pairs (each row with itself
+    included), which is 1 / tr(Σ²) with Σ = X^T X / m for unit rows: the
+    participation ratio of Σ's spectrum. From 1 (all rows parallel) to d_model
+    (Σ a multiple of the identity). Rows are taken at length one.
+
+    Raises
+    ------
+    ValueError
+        If a row is zero or not finite.
+
+    Examples
+    --------
+    >>> effective_dimension(torch.eye(4)), effective_dimension(torch.ones(4, 1))
+    (4.0, 1.0)
+    """
+    check_tensor("embeddings", embeddings, "m d_model")
+    unit = _unit(embeddings, embeddings.dtype)
+    second_moment = unit.T @ unit / len(unit)
+    return 1 / second_moment.square().sum().item()
+
+
+def interference(
+    embeddings: Float[Tensor, "m d_model"], block, vectors: Float[Tensor, "b d_model"] | None = None
+) -> Float[Tensor, "m b"]:
+    """What every vertex answers to the edges of a block that are not its own.
+
+    Parameters
+    ----------
+    embeddings : (m, d_model) tensor
+    block : sequence of b vertices
+        The sources (or the targets) of a block's edges.
+    vectors : (b, d_model) tensor, optional
+        What stands for them in the weights; their embeddings, when left out.
+
+    Returns
+    -------
+    (m, b) tensor
+        Entry (i, e) is <x_i, p_e>, and 0 where `block[e]` is i. The squares of
+        a row sum to the *block energy* of the vertex, near b/d for random
+        directions.
+
+    Raises
+    ------
+    ValueError
+        If the block is empty or has other vertices, or the shapes do not match.
+
+    Examples
+    --------
+    >>> interference(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), [0]).tolist()
+    [[0.0], [0.6000000238418579]]
+    """
+    check_tensor("embeddings", embeddings, "m d_model")
+    block = np.array(block)
+    if block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu":
+        refuse("block", "a non-empty one-dimensional sequence of vertices", block)
+    if block.min() < 0 or block.max() >= len(embeddings):
+        refuse("block", f"made of vertices 0..{len(embeddings) - 1}", f"{block.tolist()}")
+    vectors = embeddings[block] if vectors is None else vectors
+    check_tensor("vectors", vectors, "b d_model", like=embeddings)
+    if vectors.shape != (len(block), embeddings.shape[1]):
+        refuse("vectors", f"of shape ({len(block)}, {embeddings.shape[1]})", vectors)
+    answers = embeddings @ vectors.T
+    answers[block, np.arange(len(block))] = 0
+    return answers
 
 
 def incoherence(embeddings: Float[Tensor, "m d_model"]) -> float:
