@@ -63,12 +63,20 @@ def test_matchings_are_as_few_as_the_largest_degree(graph):
     assert_matchings(graph)
 
 
+def test_matchings_of_two_hundred_random_graphs():
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        m = int(rng.integers(2, 60))
+        assert_matchings(random_graph(m, int(rng.integers(1, m * m + 1)), seed=seed))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_matchings_of_larger_graphs(seed):
     assert_matchings(permutation_graph(500, seed=seed))
     assert_matchings(regular_graph(200, 7, seed=seed))
     assert_matchings(random_graph(150, 3000, seed=seed))
     assert_matchings(power_law_graph(300, 2000, exponent=2.2, seed=seed))
+    assert_matchings(random_graph(2000, 100_000, seed=seed))
 
 
 @given(graphs())
