@@ -1,7 +1,8 @@
 """Part I, capacity: what the key-query channels of h heads can store.
 
 In reading order: `graphs`, `embeddings`, `channel`, `certificates`,
-`bounds`, `constructions`, `softmax`, `learning`.
+`bounds`, `constructions`, `softmax`,
+`one_head` (with `dual_ray`), `learning`.
 """
 
 from manyheads.capacity.bounds import (
@@ -42,11 +43,14 @@ from manyheads.capacity.graphs import (
     sample_contexts,
 )
 from manyheads.capacity.learning import Training, train_channel
+from manyheads.capacity.dual_ray import check_dual_ray
+from manyheads.capacity.one_head import OneHead, single_head_feasible
 from manyheads.capacity.softmax import attention_with_sink, margin_and_spread, softmax_window
 
 __all__ = [
     "Certificate",
     "KeyQueryChannel",
+    "OneHead",
     "RelationalGraph",
     "Training",
     "attention_with_sink",
@@ -54,6 +58,7 @@ __all__ = [
     "block_channel",
     "centered",
     "certify",
+    "check_dual_ray",
     "construction_upper_bound",
     "correlated_embeddings",
     "counting_lower_bound",
@@ -76,6 +81,7 @@ __all__ = [
     "sample_contexts",
     "sign_pattern_lower_bound",
     "single_head_ceiling",
+    "single_head_feasible",
     "softmax_window",
     "sparse_embeddings",
     "token_embeddings",
