@@ -58,9 +58,20 @@ def committed(notebook: nbformat.NotebookNode) -> str:
     for number, cell in enumerate(notebook.cells):
         cell.setdefault("id", f"cell-{number}")
         if cell.cell_type == "code":
-            cell.outputs = [output for output in map(_without_image, cell.outputs)
-                            if output.get("name") != "stderr"]
+            cell.outputs = _joined([output for output in map(_without_image, cell.outputs)
+                                    if output.get("name") != "stderr"])
     return nbformat.writes(notebook) + "\n"
+
+
+def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """`outputs` with neighbouring texts in one: where a print is cut is an accident of timing."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if joined and output.output_type == joined[-1].output_type == "stream":
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def _without_image(output: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -204,7 +204,8 @@ def test_chapters_run_in_this_environment_whatever_the_user_has(book):
 def test_refresh_writes_the_same_bytes(book):
     figure = ("import sys\nimport matplotlib.pyplot as plt\nprint('to stderr', file=sys.stderr)\n"
               "plt.plot([1, 2])\nplt.show()")
-    book.notebook("part/two", ["# Two", "1 + 1", figure])
+    slow = "import time\nprint('a', flush=True)\ntime.sleep(0.5)\nprint('b')"
+    book.notebook("part/two", ["# Two", "1 + 1", figure, slow])
     names = ["book/one.ipynb", "book/part/two.ipynb"]
 
     def refresh():
@@ -217,10 +218,11 @@ def test_refresh_writes_the_same_bytes(book):
     shutil.rmtree(book.root / "_build")  # and again when everything is executed anew
     assert refresh() == first
     two = nbformat.reads(first[1].decode(), as_version=4)
-    assert [cell.get("execution_count") for cell in two.cells] == [None, 1, 2]
+    assert [cell.get("execution_count") for cell in two.cells] == [None, 1, 2, 3]
+    assert [output.text for output in two.cells[3].outputs] == ["a\nb\n"]
     assert two.cells[1].outputs[0].data["text/plain"] == "2"
     assert [list(output.data) for output in two.cells[2].outputs] == [["text/plain"]]
-    assert [cell.id for cell in two.cells] == ["cell-0", "cell-1", "cell-2"]
+    assert [cell.id for cell in two.cells] == ["cell-0", "cell-1", "cell-2", "cell-3"]
     assert not any(cell.metadata for cell in two.cells)
     assert "version" not in two.metadata.language_info
 
