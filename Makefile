@@ -13,7 +13,7 @@ export OMP_NUM_THREADS := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH MPLBACKEND
 
-.PHONY: help book test lab refresh bench clean
+.PHONY: help book test lab refresh results bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,6 +31,9 @@ lab: .venv/installed  ## open the chapters in JupyterLab
 
 refresh: .venv/installed  ## write the outputs of the chapters back into the notebooks
 	@$(RUN) book/_tools/refresh.py
+
+results: .venv/installed  ## recompute the large experiments in book/results (resumable)
+	for script in book/results/*.py; do $(RUN) $$script || exit 1; done
 
 bench: .venv/installed  ## measure speed and memory
 	$(RUN) benchmarks/run.py
