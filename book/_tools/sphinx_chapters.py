@@ -26,6 +26,8 @@ MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2/", "input/tex/exten
 def setup(app):
     # autodoc imports the library of this tree, whatever is installed.
     sys.path.insert(0, str(Path(app.srcdir) / "lib"))
+    # The contents beside a page may hold mathematics where the page itself has none.
+    app.set_html_assets_policy("always")
     app.connect("builder-inited", execute_stale)
     app.connect("env-get-outdated", find_outdated)
     app.connect("source-read", insert_outputs)

@@ -168,7 +168,7 @@ def test_figures_load_and_have_a_text(pages, browser):
             seen += len(images)
             for source, alt, width in images:
                 assert width > 0, source
-                assert len(alt.split()) >= 3 and "/" not in alt, f"{name(address)}: {alt!r}"
+                assert len(alt.split()) >= 3 and not alt.endswith((".svg", ".png")), f"{name(address)}: {alt!r}"
     assert seen, "no page has a figure"
 
 
