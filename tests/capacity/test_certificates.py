@@ -167,3 +167,12 @@ def test_a_certified_threshold_recovers_sampled_contexts():
     channel = KeyQueryChannel(dual.T[None], keys[None], certificate.threshold)
     assert channel.recover(x) == graph
     assert certify(channel, graph, x).f1 == 1
+
+
+def test_an_overflow_proves_nothing():
+    query = torch.tensor([3e38, 3e38, -3.4e38])[None, :, None]
+    channel = KeyQueryChannel(query, torch.full((1, 3, 1), 0.1), 0.0)
+    graph = RelationalGraph(3, [(0, 0), (0, 1), (0, 2)])
+    x = torch.tensor([[1.0, 1, 1], [1, 0, 0], [0, 1, 0]])
+    certificate = certify(channel, graph, x)
+    assert certificate.error_bound == math.inf and not certificate.recovers_every_context

@@ -98,3 +98,16 @@ def test_scores_know_neither_the_gauge_nor_the_basis(seed):
     turn = torch.from_numpy(np.linalg.qr(rng.standard_normal((5, 5)))[0])
     turned = KeyQueryChannel(turn.T @ channel.query_weights, turn.T @ channel.key_weights, 0.0)
     torch.testing.assert_close(turned.scores(embeddings @ turn), channel.scores(embeddings))
+
+
+@pytest.mark.parametrize("context", [
+    np.arange(12, dtype=np.uint8), np.arange(12)[::-1], np.arange(12, dtype=">i8"),
+    torch.arange(12, dtype=torch.uint8),
+], ids=["uint8", "reversed", "big-endian", "torch"])
+def test_a_context_is_vertices_whatever_its_integers(context):
+    graph, eye = permutation_graph(12, seed=5), one_hot_embeddings(12)
+    keys = torch.from_numpy(graph.adjacency().T.astype(np.float32))
+    channel = KeyQueryChannel(eye[None], keys[None], threshold=0.5)
+    assert channel.recover(eye, context) == graph.restricted_to(context)
+    assert channel.attention(eye, context, 1.0).shape == (1, 12, 12)
+    assert channel.scores(eye, rows=context).shape == (1, 12, 12)

@@ -161,6 +161,9 @@ def score_error_bound(
         for weights in (channel.query_weights, channel.key_weights)
     ]
     size = longest**2 * (norms[0] * norms[1]).max().item() * (1 + 1e-9)  # 1e-9: of this line
+    sums = longest * max(norm.max().item() for norm in norms)  # bounds every partial sum of q, k
+    if not max(size, sums) < torch.finfo(embeddings.dtype).max / 4:
+        return math.inf  # a sum may overflow, and then nothing is known of the score
     growth = (1 + gamma(channel.d_model)) ** 2 * (1 + gamma(channel.key_dim)) - 1
     # Results below the normal range may lose up to `tiny` each, carried on by the other factor.
     lost = channel.d_model * channel.key_dim * tiny

@@ -240,7 +240,7 @@ def check_context(context, num_vertices: int, argument: str = "context") -> np.n
         refuse(argument, f"made of vertices 0..{num_vertices - 1}", f"vertex {outside[0]}")
     if len(np.unique(array)) < len(array):
         refuse(argument, "made of distinct vertices", describe(context))
-    return array
+    return np.ascontiguousarray(array, dtype=np.int64)  # torch takes uint8 for a mask
 
 
 def _generator(seed: int) -> np.random.Generator:
