@@ -26,8 +26,10 @@ from manyheads.capacity import (
     random_graph,
     regular_graph,
     sample_contexts,
+    single_head_ceiling,
     softmax_window,
     token_embeddings,
+    train_channel,
     welch_bound,
 )
 
@@ -105,6 +107,8 @@ TABLE = [
     (lambda: incoherence(EYE * 0), r"`embeddings` .* zero rows; got row 0"),
     (lambda: welch_bound(1, 4), r"`num_vertices` .* at least 2; got 1"),
     (lambda: centered([[1.0]]), r"`embeddings` .* torch.Tensor; got "),
+    (lambda: train_channel(GRAPH, EYE, heads=1, key_dim=1, seed=0), r"`graphs` .* list of .* got RelationalGraph"),
+    (lambda: single_head_ceiling(10**9), r"`d_model` .* to 100000000; got 1000000000"),
     # channels
     (lambda: KeyQueryChannel(WEIGHTS[0], WEIGHTS[0], 0.5), r"`query_weights` .* \(heads, d_model, key_dim\); got .* \(3, 1\)"),
     (lambda: KeyQueryChannel(WEIGHTS, WEIGHTS[:, :2], 0.5), r"`key_weights` .* \(2, 3, 1\); got .* \(2, 2, 1\)"),

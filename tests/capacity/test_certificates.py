@@ -176,3 +176,12 @@ def test_an_overflow_proves_nothing():
     x = torch.tensor([[1.0, 1, 1], [1, 0, 0], [0, 1, 0]])
     certificate = certify(channel, graph, x)
     assert certificate.error_bound == math.inf and not certificate.recovers_every_context
+
+
+def test_weights_that_are_being_learnt_are_certified_as_they_are():
+    graph = permutation_graph(6, seed=0)
+    x, weights = torch.eye(6), torch.ones(1, 6, 2)
+    plain = KeyQueryChannel(weights, weights, 0.5)
+    learnt = KeyQueryChannel(torch.nn.Parameter(weights), torch.nn.Parameter(weights), 0.5)
+    assert certify(learnt, graph, x.clone().requires_grad_()) == certify(plain, graph, x)
+    assert learnt.recover(x) == plain.recover(x)

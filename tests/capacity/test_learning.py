@@ -38,6 +38,11 @@ def test_a_run_is_the_same_in_company_and_alone():
         )
 
 
+def test_graphs_may_come_from_a_generator():
+    training = train_channel((g for g in GRAPHS), X, heads=1, key_dim=2, steps=2, seed=0)
+    assert len(training.channels) == len(training.certificates) == 3
+
+
 def test_the_seed_decides_and_the_best_is_kept():
     first, again = (train_channel(GRAPHS[:1], X[0], heads=1, key_dim=3, steps=50, seed=1)
                     for _ in range(2))

@@ -192,3 +192,13 @@ class TestNetworkx:
         graph.add_edge("a", "a", weight=3)
         flows = HeadSystem.from_networkx([graph]).flows
         assert flows.tolist() == [[[3, 0], [1, 1]]]
+
+
+@pytest.mark.parametrize("gap", [88.5, 90.0, 100.0, 104.0])
+@pytest.mark.parametrize("normalize", ["before", "after"])
+def test_a_token_that_is_hardly_read_keeps_its_walk(gap, normalize):
+    scores = torch.tensor([[[0.0, 0, 0], [0, 0, 0], [gap, 0, 0]]])
+    future = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    attention = scores.masked_fill(future, -torch.inf).softmax(-1)
+    walk = HeadSystem.from_attention(attention).walk_matrix(normalize=normalize)
+    torch.testing.assert_close(walk.sum(-2), torch.ones(3))

@@ -225,14 +225,15 @@ def single_head_ceiling(d_model: int) -> int:
     """Most vertices of which one head, of any width, may recover every permutation.
 
     The largest m that satisfies the expression. One more, and some permutation is beyond
-    one head, whatever its width, its precision and the embeddings. Ours.
+    one head, whatever its width, its precision and the embeddings. Ours. For d_model up
+    to 10^8, past which the two sides differ by less than they are rounded.
 
     Examples
     --------
     >>> single_head_ceiling(64)
     5316
     """
-    d_model = check_count("d_model", d_model)
+    d_model = check_count("d_model", d_model, most=10**8)
     need, have = single_head_ceiling.expression.args
 
     def holds(m: int) -> bool:

@@ -99,10 +99,7 @@ def certify(
     >>> certificate.margin, certificate.recovers_every_context
     (1.0, True)
     """
-    if not isinstance(channel, KeyQueryChannel):
-        refuse("channel", "a KeyQueryChannel", channel)
-    channel.check_embeddings(embeddings)
-    check_pair(graph, embeddings)
+    check_case(channel, graph, embeddings)
     sources, targets = (torch.from_numpy(column.copy()) for column in graph.edges.T)
     edge_scores = embeddings.new_empty(graph.num_edges)
     best_non_edge = embeddings.new_full((len(embeddings),), -math.inf)  # of each query
@@ -168,6 +165,14 @@ def score_error_bound(
     # Results below the normal range may lose up to `tiny` each, carried on by the other factor.
     lost = channel.d_model * channel.key_dim * tiny
     return growth * size + lost * (1 + longest * (norms[0] + norms[1]).max().item() + tiny)
+
+
+def check_case(channel, graph, embeddings) -> None:
+    """Refuse a channel, a graph and embeddings that cannot be compared."""
+    if not isinstance(channel, KeyQueryChannel):
+        refuse("channel", "a KeyQueryChannel", channel)
+    channel.check_embeddings(embeddings)
+    check_pair(graph, embeddings)
 
 
 def check_pair(graph: RelationalGraph, embeddings: Tensor) -> None:

@@ -148,13 +148,14 @@ def best_score_tiles(
     may change them and must not keep them. Memory is that of the keys,
     m · D_K numbers, and a few tiles, never heads · m · m.
     """
+    embeddings = embeddings.detach()  # buffers are reused, so no gradient can pass
     m = len(embeddings)
     height, width = min(m, _TILE_ROWS), min(m, _TILE_COLUMNS)
-    keys = _project(embeddings, channel.key_weights)
+    keys = _project(embeddings, channel.key_weights.detach())
     buffers = embeddings.new_empty(2, height * width)
     for top in range(0, m, height):
         rows = slice(top, min(top + height, m))
-        queries = _project(embeddings[rows], channel.query_weights)
+        queries = _project(embeddings[rows], channel.query_weights.detach())
         for left in range(0, m, width):
             columns = slice(left, min(left + width, m))
             shape = rows.stop - top, columns.stop - left

@@ -38,6 +38,7 @@ from manyheads._checks import (
     describe,
     refuse,
 )
+from manyheads.capacity.graphs import check_context
 from manyheads.pretrained import load_tensors, token_ids
 
 _TOKEN_MATRIX = {"minilm": "embeddings.word_embeddings.weight", "gpt2": "wte.weight"}
@@ -211,11 +212,7 @@ def interference(
     [[0.0], [0.6000000238418579]]
     """
     check_tensor("embeddings", embeddings, "m d_model")
-    block = np.array(block)
-    if block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu":
-        refuse("block", "a non-empty one-dimensional sequence of vertices", block)
-    if block.min() < 0 or block.max() >= len(embeddings):
-        refuse("block", f"made of vertices 0..{len(embeddings) - 1}", f"{block.tolist()}")
+    block = check_context(block, len(embeddings), "block", distinct=False)
     vectors = embeddings[block] if vectors is None else vectors
     check_tensor("vectors", vectors, "b d_model", like=embeddings)
     if vectors.shape != (len(block), embeddings.shape[1]):
@@ -263,7 +260,8 @@ def _sampler(num_vertices, d_model, seed) -> tuple[np.random.Generator, tuple[in
 def _unit(rows: Tensor, dtype=torch.float32) -> Tensor:
     if dtype not in FLOATS:
         refuse("dtype", "torch.float32 or torch.float64", dtype)
-    lengths = rows.norm(dim=1, keepdim=True)
+    # In float64, where the square of no float32 overflows or vanishes.
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
     if not (lengths > 0).all():
         refuse("embeddings", "free of zero rows", f"row {int(lengths.argmin())} of length 0")
     return (rows / lengths).to(dtype)

@@ -227,8 +227,10 @@ def sample_contexts(num_vertices: int, size: int, count: int, *, seed: int) -> n
     return np.stack([rng.choice(num_vertices, size, replace=False) for _ in range(count)])
 
 
-def check_context(context, num_vertices: int, argument: str = "context") -> np.ndarray:
-    """The context as an integer array of distinct vertices, else refused."""
+def check_context(
+    context, num_vertices: int, argument: str = "context", *, distinct: bool = True
+) -> np.ndarray:
+    """The context as an int64 array of (distinct) vertices, else refused."""
     try:
         array = np.asarray(context)
     except ValueError:  # rows of unequal length
@@ -238,7 +240,7 @@ def check_context(context, num_vertices: int, argument: str = "context") -> np.n
     outside = array[(array < 0) | (array >= num_vertices)]
     if outside.size:
         refuse(argument, f"made of vertices 0..{num_vertices - 1}", f"vertex {outside[0]}")
-    if len(np.unique(array)) < len(array):
+    if distinct and len(np.unique(array)) < len(array):
         refuse(argument, "made of distinct vertices", describe(context))
     return np.ascontiguousarray(array, dtype=np.int64)  # torch takes uint8 for a mask
 

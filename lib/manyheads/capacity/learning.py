@@ -6,7 +6,7 @@ loss, says what it stores.
 
 __all__ = ["Training", "train_channel"]
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,9 +88,12 @@ def train_channel(
     certificates, not weights.
     """
     check_tensor("embeddings", embeddings, "... m d_model")
+    if not isinstance(graphs, Iterable):
+        refuse("graphs", "a non-empty list of RelationalGraph", graphs)
+    graphs = list(graphs)
     owed = _owed(graphs, embeddings)  # (runs, m, m)
     runs, m = owed.shape[:2]
-    embeddings = embeddings.expand(runs, -1, -1)
+    embeddings = embeddings.detach().expand(runs, -1, -1)
     shape = (2, runs, check_count("heads", heads), embeddings.shape[2],
              check_count("key_dim", key_dim))
     seed = check_count("seed", seed, least=0)
@@ -144,7 +147,6 @@ def _margins(best: Tensor, owed: Tensor) -> Tensor:
 
 def _owed(graphs, embeddings: Tensor) -> Bool[Tensor, "runs m m"]:
     """The graphs' adjacency matrices, once the graphs are what training needs."""
-    graphs = list(graphs)
     if not graphs or not all(isinstance(graph, RelationalGraph) for graph in graphs):
         refuse("graphs", "a non-empty list of RelationalGraph", graphs)
     m = embeddings.shape[-2]

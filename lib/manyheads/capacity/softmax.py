@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from manyheads._checks import check_count, check_number, refuse
-from manyheads.capacity.certificates import check_pair
+from manyheads._checks import check_count, check_number
+from manyheads.capacity.certificates import check_case
 from manyheads.capacity.channel import KeyQueryChannel
 from manyheads.capacity.graphs import RelationalGraph, check_context
 
@@ -106,7 +106,7 @@ def softmax_window(
     Ours. An edge is worst off with the size - 1 highest of the other scores, an
     unrelated key best off as the highest one among the lowest.
     """
-    check_pair(graph, embeddings)
+    check_case(channel, graph, embeddings)
     size = check_count("size", size, least=2, most=len(embeddings))
     low, high = 0.0, math.inf
     for own, others in _edge_scores(channel, graph, embeddings):
@@ -171,7 +171,7 @@ def _balance(ahead: Float[Tensor, "... rivals"]) -> Float[Tensor, "..."]:
 
 def _edge_scores(channel, graph, embeddings) -> Iterator[tuple[Tensor, Tensor]]:
     """Of some edges: own scores (heads, edges), and those of the query's other keys."""
-    _check(channel, graph, embeddings)
+    check_case(channel, graph, embeddings)
     m, edges = len(embeddings), torch.from_numpy(graph.edges.copy())
     for chunk in edges.split(max(1, _CHUNK // (channel.heads * m))):
         sources, place = chunk[:, 0].unique(return_inverse=True)
@@ -183,7 +183,7 @@ def _edge_scores(channel, graph, embeddings) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _top_and_others(channel, graph, embeddings) -> Iterator[tuple[Tensor, Tensor]]:
     """Of some queries: highest unrelated score (heads, rows), and those of all other keys."""
-    _check(channel, graph, embeddings)
+    check_case(channel, graph, embeddings)
     m = len(embeddings)
     free = torch.nonzero(torch.from_numpy(graph.out_degrees.copy()) < m)[:, 0]
     for rows in free.split(max(1, _CHUNK // (channel.heads * m))):
@@ -200,10 +200,3 @@ def _without(scores: Float[Tensor, "heads rows m"], key: Tensor) -> Float[Tensor
     """The scores of all keys but one in each row, n = m - 1."""
     keep = torch.ones_like(scores, dtype=torch.bool).scatter_(-1, key[..., None], False)
     return scores[keep].view(*scores.shape[:2], -1)
-
-
-def _check(channel, graph, embeddings) -> None:
-    if not isinstance(channel, KeyQueryChannel):
-        refuse("channel", "a KeyQueryChannel", channel)
-    channel.check_embeddings(embeddings)
-    check_pair(graph, embeddings)

@@ -269,7 +269,8 @@ class HeadSystem:
         Head after head is added to a band of rows that stays in cache, so that the
         flows are read once and no other tensor of their size is made.
         """
-        weights, idle = self.weights.unsqueeze(-1), sums == 0
+        # One over a subnormal sum overflows: such a sum counts as no flow.
+        weights, idle = self.weights.unsqueeze(-1), sums < torch.finfo(sums.dtype).tiny
         scale = (weights / (sums + idle)).unsqueeze(axis)
         scale = scale.expand(scale.shape[:-2] + (self.num_nodes, self.num_nodes))
         batch = torch.broadcast_shapes(self.flows.shape[:-3], scale.shape[:-3])
