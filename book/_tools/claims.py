@@ -4,7 +4,7 @@ A claim is stated in prose as ``**Claim C1.2.** …`` (or mentioned in bold in t
 paragraph that states it) and checked by a code cell of the same chapter, whose
 first line says what is checked, whose claim it is, how, and with which outcome:
 
-    # Claim C1.2 · Adler 2025, Theorem 3 · certified
+    # Claim C1.2 · Adler 2026, Theorem 3 · certified
     # Claim S1.4 · ours · exact
     # Claim S2.5 · Sáez de Ocáriz Borde 2025, Theorem 2.9 · proved · holds with another constant
 

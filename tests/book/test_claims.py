@@ -37,11 +37,11 @@ def test_no_two_chapters_use_one_name():
 def test_a_claim_has_its_statement_source_and_outcome():
     cells = [
         new_markdown_cell("Before.\n\n**Claim C1.2 (a finding).** It is so,\nin a way.\n\nAfter."),
-        new_code_cell("# Claim C1.2 · Adler 2025, Theorem 3 · exact · holds with another constant\n"
+        new_code_cell("# Claim C1.2 · Adler 2026, Theorem 3 · exact · holds with another constant\n"
                       "assert 1 + 1 == 2", id="here"),
     ]
     assert claims_of("chapter", cells) == [
-        Claim("C1.2", "It is so, in a way.", "Adler 2025, Theorem 3", "exact",
+        Claim("C1.2", "It is so, in a way.", "Adler 2026, Theorem 3", "exact",
               "holds with another constant", "chapter", "here")
     ]
 
