@@ -6,7 +6,7 @@ loss, says what it stores.
 
 __all__ = ["Training", "train_channel"]
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,7 +45,7 @@ class Training:
 
 
 def train_channel(
-    graphs: Sequence[RelationalGraph],
+    graphs: Iterable[RelationalGraph],
     embeddings: Float[Tensor, "... m d_model"],
     *,
     heads: int,
@@ -63,7 +63,7 @@ def train_channel(
 
     Parameters
     ----------
-    graphs : sequence of RelationalGraph
+    graphs : iterable of RelationalGraph
         On the same number m of vertices, each with an edge and a non-edge in
         every row that has an edge.
     embeddings : (m, d_model) tensor, or (runs, m, d_model) with one matrix a graph
