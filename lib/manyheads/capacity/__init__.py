@@ -2,7 +2,7 @@
 
 In reading order: `graphs`, `embeddings`, `channel`, `certificates`,
 `bounds`, `constructions`, `softmax`,
-`one_head` (with `dual_ray`), `learning`.
+`one_head` (with `dual_ray`), `objectives`, `learning`, `thresholds`.
 """
 
 from manyheads.capacity.bounds import (
@@ -46,8 +46,14 @@ from manyheads.capacity.learning import Training, train_channel
 from manyheads.capacity.dual_ray import check_dual_ray
 from manyheads.capacity.one_head import OneHead, single_head_feasible
 from manyheads.capacity.softmax import attention_with_sink, margin_and_spread, softmax_window
+from manyheads.capacity.thresholds import (
+    CapacityThreshold,
+    bootstrap_interval,
+    capacity_threshold,
+)
 
 __all__ = [
+    "CapacityThreshold",
     "Certificate",
     "KeyQueryChannel",
     "OneHead",
@@ -56,6 +62,8 @@ __all__ = [
     "attention_with_sink",
     "bits_per_parameter",
     "block_channel",
+    "bootstrap_interval",
+    "capacity_threshold",
     "centered",
     "certify",
     "check_dual_ray",

@@ -14,16 +14,17 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from manyheads._checks import check_count, check_tensor, refuse
+from manyheads._checks import check_choice, check_count, check_tensor, refuse
 from manyheads.capacity.certificates import Certificate, certify
 from manyheads.capacity.channel import KeyQueryChannel
 from manyheads.capacity.graphs import RelationalGraph
+from manyheads.capacity.objectives import OBJECTIVES
 
 _RATE = 3e-2  # of Adam, decayed to zero along a cosine
 _SHARPNESS = 3.0  # factor on the scores inside the loss
 _CHECK_EVERY = 25  # steps between two looks at the margins
+_SAFE = 0.05  # a margin that rounding cannot take away: reason to stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,33 +34,40 @@ class Training:
     Attributes
     ----------
     channels : list of KeyQueryChannel
-        The best of each run, with the threshold at the middle of its margin.
+        The best of each run: with the most rows recovered, then the largest margin.
+        The threshold is fitted afterwards: the middle of a positive margin, else
+        the one with the best F1.
     certificates : list of Certificate
+    row_recovery : list of float
+        Share of the queries with keys that score all of them above all others.
     curve : DataFrame
-        Columns run, step, loss, margin (lowest edge minus highest non-edge score).
+        Columns run, step, loss, margin (lowest edge minus highest non-edge score),
+        rows (as row_recovery).
     """
 
     channels: list[KeyQueryChannel]
     certificates: list[Certificate]
+    row_recovery: list[float]
     curve: pd.DataFrame
 
 
+@torch.enable_grad()
 def train_channel(
     graphs: Iterable[RelationalGraph],
     embeddings: Float[Tensor, "... m d_model"],
     *,
     heads: int,
     key_dim: int,
+    objective: str = "margin",
     steps: int = 1000,
-    seed: int,
+    seed: int | Iterable[int],
+    device: str | torch.device | None = None,
 ) -> Training:
-    """Train one channel for each graph, all at once, to maximise its margin.
+    """Train one channel for each graph, all at once.
 
-    The loss of a run is softplus(L - s) averaged over its edges, where s is the
-    edge's best score over the heads and L the log-sum-exp of the best scores of
-    all non-edges, plus the same with L over the non-edges of the edge's row.
-    Adam, cosine decay; a run's best margin is kept, and training stops early when
-    every run has a positive one by a safe distance.
+    Adam with cosine decay on one of the losses of `objectives`. A run's best
+    weights are kept, and training stops early when every run recovers its graph
+    by a safe distance.
 
     Parameters
     ----------
@@ -67,13 +75,21 @@ def train_channel(
         On the same number m of vertices, each with an edge and a non-edge in
         every row that has an edge.
     embeddings : (m, d_model) tensor, or (runs, m, d_model) with one matrix a graph
-        Its dtype and device are those of the training.
+        Its dtype is that of the training.
     heads, key_dim : int
+    objective : {"margin", "threshold", "softmax"}
+        "margin" drives the lowest edge score over the highest non-edge score;
+        "threshold" classifies pairs by binary cross-entropy; "softmax" is the
+        cross-entropy of the edges among each query's keys, and recovery then
+        means rows, not every context.
     steps : int
         At most this many.
-    seed : int
-        Run r starts from weights drawn with seed + r, so that it is the same run
-        in any company.
+    seed : int, or one for each graph
+        Run r starts from weights drawn with seed + r (or its own seed), so that it
+        is the same run in any company.
+    device : optional
+        Where to train, "cuda" for example; that of the embeddings when left out.
+        The channels come back on it.
 
     Raises
     ------
@@ -91,58 +107,99 @@ def train_channel(
     if not isinstance(graphs, Iterable):
         refuse("graphs", "a non-empty list of RelationalGraph", graphs)
     graphs = list(graphs)
+    embeddings = embeddings.detach().to(device)
     owed = _owed(graphs, embeddings)  # (runs, m, m)
     runs, m = owed.shape[:2]
-    embeddings = embeddings.detach().expand(runs, -1, -1)
-    shape = (2, runs, check_count("heads", heads), embeddings.shape[2],
-             check_count("key_dim", key_dim))
-    seed = check_count("seed", seed, least=0)
-    draws = [np.random.default_rng(seed + run).standard_normal((2, *shape[2:])) for run in range(runs)]
+    embeddings = embeddings.expand(runs, -1, -1)
+    shape = (2, check_count("heads", heads), embeddings.shape[2], check_count("key_dim", key_dim))
+    lossof = OBJECTIVES[check_choice("objective", objective, tuple(OBJECTIVES))]
     # Scores of unit embeddings then start with variance 1.
-    start = torch.from_numpy(np.stack(draws, axis=1)) / shape[-1] ** 0.25
-    weights = start.to(embeddings).requires_grad_()
-    optimiser = torch.optim.Adam([weights], lr=_RATE)
+    start = [np.random.default_rng(s).standard_normal(shape) / shape[-1] ** 0.25
+             for s in _seeds(seed, runs)]
+    weights = torch.from_numpy(np.stack(start, axis=1)).to(embeddings).requires_grad_()
+    threshold = weights.new_zeros(runs, requires_grad=True)
+    optimiser = torch.optim.Adam([weights, threshold], lr=_RATE)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, check_count("steps", steps))
-    best_margin, best_weights, curve = [-torch.inf] * runs, weights.detach().clone(), []
+    kept, curve = _Kept(weights), []
     for step in range(steps + 1):
         query, key = (embeddings[:, None] @ side for side in weights)  # (runs, heads, m, key_dim)
         best = (query @ key.mT).amax(dim=1)  # (runs, m, m)
-        loss = _margin_loss(_SHARPNESS * best, owed)
+        loss = lossof(_SHARPNESS * best, owed, threshold)
         if step % _CHECK_EVERY == 0 or step == steps:
-            margins = _margins(best.detach(), owed).tolist()
-            for run, margin in enumerate(margins):
-                curve.append({"run": run, "step": step, "loss": loss[run].item(), "margin": margin})
-                if margin > best_margin[run]:
-                    best_margin[run] = margin
-                    best_weights[:, run] = weights.detach()[:, run]
-            if min(best_margin) > 0.05 or step == steps:
+            margin, row_margin, rows = _margins(best.detach(), owed)
+            kept.look(weights, rows, row_margin if objective == "softmax" else margin)
+            curve += [{"run": run, "step": step, "loss": loss[run].item(),
+                       "margin": margin[run].item(), "rows": rows[run].item()}
+                      for run in range(runs)]
+            if kept.margin.min() > _SAFE or step == steps:
                 break
         optimiser.zero_grad()
         loss.sum().backward()
         optimiser.step()
         decay.step()
-    channels, certificates = [], []
-    for run, graph in enumerate(graphs):
-        channel = KeyQueryChannel(*best_weights[:, run], threshold=0.0)
-        certificate = certify(channel, graph, embeddings[run])
-        channel = replace(channel, threshold=certificate.threshold)
-        channels.append(channel)
-        certificates.append(certify(channel, graph, embeddings[run]))
-    return Training(channels, certificates, pd.DataFrame(curve))
+    found = [_certified(kept.weights[:, run], graph, embeddings[run], owed[run])
+             for run, graph in enumerate(graphs)]
+    return Training(*map(list, zip(*found)), kept.rows.tolist(), pd.DataFrame(curve))
 
 
-def _margin_loss(best: Float[Tensor, "runs m m"], owed: Bool[Tensor, "runs m m"]) -> Tensor:
-    """The loss of each run, shape (runs,)."""
-    others = best.masked_fill(owed, -torch.inf)
-    highest = others.flatten(1).logsumexp(dim=1)[:, None, None]
-    highest_in_row = others.logsumexp(dim=2, keepdim=True)
-    losses = softplus(highest - best) + softplus(highest_in_row - best)
-    return torch.where(owed, losses, 0).sum(dim=(1, 2)) / owed.sum(dim=(1, 2))
+class _Kept:
+    """The best weights so far of each run."""
+
+    def __init__(self, weights: Tensor):
+        self.weights = weights.detach().clone()
+        self.rows = weights.new_full((weights.shape[1],), -1)
+        self.margin = weights.new_full((weights.shape[1],), -torch.inf)
+
+    def look(self, weights: Tensor, rows: Tensor, margin: Tensor) -> None:
+        # A margin alone will not do: of weights that fail, the smallest have the least negative.
+        better = (rows > self.rows) | (rows == self.rows) & (margin > self.margin)
+        self.weights[:, better] = weights.detach()[:, better]
+        self.rows, self.margin = (torch.where(better, new, old) for new, old in
+                                  ((rows, self.rows), (margin, self.margin)))
 
 
-def _margins(best: Tensor, owed: Tensor) -> Tensor:
-    lowest_edge = best.masked_fill(~owed, torch.inf).amin(dim=(1, 2))
-    return lowest_edge - best.masked_fill(owed, -torch.inf).amax(dim=(1, 2))
+def _certified(weights: Tensor, graph, embeddings: Tensor, owed: Tensor) -> tuple:
+    """The channel with its fitted threshold, and its certificate."""
+    channel = KeyQueryChannel(*weights, threshold=0.0)
+    certificate = certify(channel, graph, embeddings)
+    threshold = certificate.threshold
+    if certificate.margin <= 0:
+        threshold = _best_f1_threshold(channel.scores(embeddings).amax(dim=0), owed)
+    channel = replace(channel, threshold=threshold)
+    return channel, certify(channel, graph, embeddings)
+
+
+def _best_f1_threshold(best: Float[Tensor, "m m"], owed: Bool[Tensor, "m m"]) -> float:
+    """Midway between the two neighbouring scores that cut off the set of best F1."""
+    scores, order = best.flatten().sort(descending=True)
+    hits = owed.flatten()[order].cumsum(0)
+    reported = torch.arange(1, len(scores) + 1, device=scores.device)
+    f1 = 2 * hits / (reported + owed.sum())
+    f1[:-1][scores[:-1] == scores[1:]] = 0  # equal scores are reported together
+    cut = f1.argmax()
+    return scores[cut : cut + 2].mean().item()
+
+
+def _margins(best: Tensor, owed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each run: the margin, the least row margin, and the share of rows above zero."""
+    lowest = best.masked_fill(~owed, torch.inf).amin(dim=2)
+    highest = best.masked_fill(owed, -torch.inf).amax(dim=2)
+    asked = owed.any(dim=2)
+    margin = lowest.amin(dim=1) - highest.amax(dim=1)
+    row_margin = (lowest - highest).masked_fill(~asked, torch.inf)
+    rows = ((row_margin > 0) & asked).sum(dim=1) / asked.sum(dim=1)
+    return margin, row_margin.amin(dim=1), rows.to(best.dtype)
+
+
+def _seeds(seed, runs: int) -> list[int]:
+    """A seed for each run."""
+    if not isinstance(seed, Iterable):
+        first = check_count("seed", seed, least=0)
+        return list(range(first, first + runs))
+    seeds = [check_count("seed", one, least=0) for one in seed]
+    if len(seeds) != runs:
+        refuse("seed", f"a whole number, or {runs} of them, one for each graph", seeds)
+    return seeds
 
 
 def _owed(graphs, embeddings: Tensor) -> Bool[Tensor, "runs m m"]:
