@@ -44,6 +44,7 @@ from manyheads.capacity.graphs import (
 )
 from manyheads.capacity.learning import Training, train_channel
 from manyheads.capacity.dual_ray import check_dual_ray
+from manyheads.capacity.objectives import OBJECTIVES
 from manyheads.capacity.one_head import OneHead, single_head_feasible
 from manyheads.capacity.softmax import attention_with_sink, margin_and_spread, softmax_window
 from manyheads.capacity.thresholds import (
@@ -56,6 +57,7 @@ __all__ = [
     "CapacityThreshold",
     "Certificate",
     "KeyQueryChannel",
+    "OBJECTIVES",
     "OneHead",
     "RelationalGraph",
     "Training",
