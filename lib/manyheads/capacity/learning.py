@@ -103,14 +103,11 @@ def train_channel(
     processor in the last digits and, after many steps, in more: compare
     certificates, not weights.
     """
-    check_tensor("embeddings", embeddings, "... m d_model")
-    if not isinstance(graphs, Iterable):
-        refuse("graphs", "a non-empty list of RelationalGraph", graphs)
-    graphs = list(graphs)
-    embeddings = embeddings.detach().to(device)
-    owed = _owed(graphs, embeddings)  # (runs, m, m)
-    runs, m = owed.shape[:2]
-    embeddings = embeddings.expand(runs, -1, -1)
+    graphs = check_runs(graphs, embeddings)
+    runs = len(graphs)
+    embeddings = embeddings.detach().to(device).expand(runs, -1, -1)
+    owed = torch.from_numpy(np.stack([graph.adjacency() for graph in graphs]))  # (runs, m, m)
+    owed = owed.to(embeddings.device)
     shape = (2, check_count("heads", heads), embeddings.shape[2], check_count("key_dim", key_dim))
     lossof = OBJECTIVES[check_choice("objective", objective, tuple(OBJECTIVES))]
     # Scores of unit embeddings then start with variance 1.
@@ -202,9 +199,12 @@ def _seeds(seed, runs: int) -> list[int]:
     return seeds
 
 
-def _owed(graphs, embeddings: Tensor) -> Bool[Tensor, "runs m m"]:
-    """The graphs' adjacency matrices, once the graphs are what training needs."""
-    if not graphs or not all(isinstance(graph, RelationalGraph) for graph in graphs):
+def check_runs(graphs, embeddings: Tensor) -> list[RelationalGraph]:
+    """The graphs as a list, once they and the embeddings are what training needs."""
+    check_tensor("embeddings", embeddings, "... m d_model")
+    graphs = list(graphs) if isinstance(graphs, Iterable) else graphs
+    if (not isinstance(graphs, list) or not graphs
+            or not all(isinstance(graph, RelationalGraph) for graph in graphs)):
         refuse("graphs", "a non-empty list of RelationalGraph", graphs)
     m = embeddings.shape[-2]
     for graph in graphs:
@@ -214,5 +214,4 @@ def _owed(graphs, embeddings: Tensor) -> Bool[Tensor, "runs m m"]:
             refuse("graphs", "with an edge, and no query related to every key", repr(graph))
     if embeddings.ndim > 2 and embeddings.shape[:-2] != (len(graphs),):
         refuse("embeddings", f"(m, d_model) or ({len(graphs)}, m, d_model)", embeddings)
-    owed = np.stack([graph.adjacency() for graph in graphs])
-    return torch.from_numpy(owed).to(embeddings.device)
+    return graphs

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from manyheads._checks import check_bool, check_choice, check_count, check_number, refuse
 from manyheads.capacity.graphs import RelationalGraph
-from manyheads.capacity.learning import train_channel
+from manyheads.capacity.learning import check_runs, train_channel
 
 _RECOVERY = ("certified", "rows", "f1")
 
@@ -92,9 +92,7 @@ def capacity_threshold(
     level = check_number("level", level, least=0, most=1)
     report = _Report(check_bool("progress", progress))
     most, heads = check_count("most", most), check_count("heads", heads)
-    if not isinstance(graphs, Iterable):
-        refuse("graphs", "a non-empty list of RelationalGraph", graphs)
-    graphs = list(graphs)
+    graphs = check_runs(graphs, embeddings)
     least, tried = np.full(len(graphs), np.inf), []
 
     def succeeds(runs: list[int], key_dim: int) -> np.ndarray:
