@@ -176,7 +176,7 @@ TABLE = [
     (lambda _: sweep.run(root_of, [{"side": 4}, {"side": 4, "power": 2}]),
      r"`grid` .* same parameters; got side=4, power=2"),
     (lambda _: sweep.run(root_of, [{"sid": 4}]), r"`grid` .* the function takes \(.*\); got sid=4"),
-    (lambda _: sweep.run(root_of, GRID, engine="threads"), r"`engine` .* 'processes'; got 'th"),
+    (lambda _: sweep.run(root_of, GRID, engine="threads"), r"`engine` .* 'dask'; got 'threads'"),
     (lambda _: sweep.run(root_of, GRID, progress=1), r"`progress` .* True or False; got 1"),
     (lambda _: sweep.run(root_of, GRID, cache=3), r"`cache` .* a path; got 3"),
     (lambda _: sweep.run(lambda side: {}, GRID, cache="c"), r"`function` .* no lambda"),

@@ -2,31 +2,26 @@
 
 A sweep knows nothing of what it runs. With a cache each finished cell is on disk at
 once, under a mark of the code that made it, so a run that was killed goes on where it
-was, and a run after an edit starts anew.
+was, and a run after an edit starts anew. The same on the command line: `manyheads sweep`.
 """
 
 __all__ = ["CellError", "load", "product", "run", "save"]
 
-import ast
-import hashlib
+import contextlib
 import inspect
 import itertools
 import os
-import platform
 import sys
-import textwrap
 import time
-import traceback
 from collections.abc import Callable, Iterable
-from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
-from joblib import Memory, Parallel, cpu_count, delayed
 
 from manyheads._checks import check_bool, check_choice, describe, refuse
+from manyheads._engines import ENGINES
+from manyheads._store import Store, read, version, versions, write
 
-_ENGINES = ("serial", "processes")
 _REPORT_EVERY = 5.0  # seconds between two lines of progress
 
 
@@ -64,6 +59,7 @@ def run(
     grid: list[dict],
     *,
     engine: str = "serial",
+    address: str | None = None,
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -75,13 +71,19 @@ def run(
         Takes a cell's parameters by name and returns a dict of results under other names.
     grid : list of dict
         The cells, all with the same parameters; see `product`.
-    engine : {"serial", "processes"}
-        In this process, or in as many as there are CPUs.
+    engine : {"serial", "processes", "dask"}
+        In this process, in as many as there are CPUs, or by Dask (the extra `sweep`): on a
+        cluster of that many processes that lives for this sweep, or at `address`. A cell
+        whose process is killed is run again, three times here.
+    address : str, optional
+        Of a running Dask scheduler, such as "tcp://node:8786". Its workers need this
+        package, and what the function imports.
     cache : path, optional
-        A folder that keeps the results of finished cells. They are used again while
-        the function, the functions of its module that it calls, the loaded modules
-        of this package (docstrings aside) and the versions of what they rest on are the
-        same; what else a function reads is not seen. The cache is read by pickle: use
+        A folder that keeps the results of finished cells; with workers on other machines,
+        one that all of them see. Results are used again while the function, the functions
+        of its module that it calls, the loaded modules of this package (docstrings aside)
+        and the versions of what they rest on are the same; what else a function reads is
+        not seen. Sweeps that run at once may share it. The cache is read by pickle: use
         none that others have made.
     progress : bool
         Lines to stderr, at most one in five seconds: cells done, rate, time left.
@@ -95,9 +97,15 @@ def run(
     ------
     CellError
         If cells failed: once all others are done, and stored.
+    OSError
+        At once if a result cannot be stored (the disk is full, say); what is stored stays.
+    ConnectionError
+        If the Dask scheduler went away.
+    ImportError
+        If Dask is asked for and not installed.
     ValueError
-        If the grid is empty or has a cell that the function does not take, or if the
-        function is to be cached and is no plain `def`.
+        If the grid is empty or has a cell that the function does not take, if the
+        function is to be cached and is no plain `def`, or if no scheduler answers.
 
     Examples
     --------
@@ -109,22 +117,29 @@ def run(
     1     3     9
     """
     cells = _check_grid(function, grid)
-    check_choice("engine", engine, _ENGINES)
+    check_choice("engine", engine, tuple(ENGINES))
+    if address is not None and (engine != "dask" or not isinstance(address, str)):
+        refuse("address", "a string, and given for engine='dask' alone", describe(address))
     report = _Progress(len(cells)) if check_bool("progress", progress) else lambda *counts: None
-    stored = 0
-    if cache is not None:
-        memory = Memory(_check_path("cache", cache) / _mark(function), verbose=0)
-        function = memory.cache(function)
-        stored = sum(function.check_call_in_cache(**cell) for cell in cells)
-    jobs = (delayed(_attempt)(function, index, cell) for index, cell in enumerate(cells))
-    workers = 1 if engine == "serial" else min(cpu_count(), len(cells))
-    parallel = Parallel(workers, return_as="generator_unordered")
-    rows, failures = {}, {}
-    report(0, stored)
-    for index, result, failure in parallel(jobs):
-        (rows if failure is None else failures)[index] = failure or {**cells[index], **result}
-        report(len(rows) + len(failures), stored)
-    frame = pd.DataFrame([rows[index] for index in sorted(rows)])
+    store = None if cache is None else Store(_check_path("cache", cache), function)
+    paths = [store and store.path(cell) for cell in cells]
+    results = {index: result for index, path in enumerate(paths)
+               if path and (result := read(path)) is not None}
+    failures, stored = {}, len(results)
+    report(0, stored, 0)
+    jobs = [(index, cells[index], path) for index, path in enumerate(paths)
+            if index not in results]
+    with contextlib.closing(ENGINES[engine](function, jobs, address)) as outcomes:
+        for index, result, failure in outcomes if jobs else ():
+            if failure is not None:
+                failures[index] = failure
+            else:
+                _keep(result, paths[index])
+                results[index] = result
+            report(len(results) + len(failures), stored, len(failures))
+    if not jobs:
+        report(len(cells), stored, 0)
+    frame = pd.DataFrame([{**cells[index], **results[index]} for index in sorted(results)])
     if failures:
         lines = [f"{_words(cells[index])}: {failures[index][0]}" for index in sorted(failures)]
         lines.insert(0, f"{len(failures)} of {len(cells)} cells failed:")
@@ -132,6 +147,20 @@ def run(
         error.add_note(failures[min(failures)][1])  # where the first one failed
         raise error
     return frame
+
+
+def _keep(result: dict, path: Path | None) -> None:
+    """See to it that a result is stored, or raise what says why it is not."""
+    if path is None or path.exists():
+        return
+    try:
+        write(result, path)
+    except OSError as error:
+        folder = path.parents[1]
+        kept = sum(1 for _ in folder.glob("*/output.pkl"))
+        raise OSError(error.errno, f"{error.strerror}: a result of the sweep cannot be stored; "
+                      f"{kept} are. Make room and run it again: only the others are computed",
+                      str(folder)) from error
 
 
 def save(frame: pd.DataFrame, path: str | Path, *, command: str) -> None:
@@ -154,7 +183,7 @@ def save(frame: pd.DataFrame, path: str | Path, *, command: str) -> None:
         refuse("command", "the command that made the results", describe(command))
     path = _check_path("path", path)
     frame = frame.copy()
-    frame.attrs = {"command": command, "manyheads": _version("manyheads"), **_versions()}
+    frame.attrs = {"command": command, "manyheads": version("manyheads"), **versions()}
     part = path.with_suffix(f".{os.getpid()}.part")
     frame.to_parquet(part, index=False, compression="zstd")
     part.replace(path)
@@ -177,25 +206,13 @@ def load(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def _attempt(function, index: int, cell: dict):
-    """(index, result, None), or (index, None, (error in a line, traceback))."""
-    try:
-        result = function(**cell)
-        if not isinstance(result, dict) or set(result) & set(cell):
-            refuse("function", "one that returns a dict of names that are no parameters", result)
-        return index, result, None
-    except Exception as error:
-        # As text: not every exception survives the way back from another process.
-        return index, None, (f"{type(error).__name__}: {error}", traceback.format_exc())
-
-
 class _Progress:
     """Lines of progress; the rate counts the cells that were not stored before."""
 
     def __init__(self, total: int):
         self.total, self.start, self.last = total, time.monotonic(), -_REPORT_EVERY
 
-    def __call__(self, done: int, stored: int) -> None:
+    def __call__(self, done: int, stored: int, failed: int) -> None:
         now = time.monotonic()
         if now - self.last < _REPORT_EVERY and done < self.total:
             return
@@ -203,64 +220,13 @@ class _Progress:
         line = f"{done} of {self.total} cells"
         if done == 0:
             line += f", {stored} of them stored before"
-        # Stored cells come back within no time, wherever they are in the grid.
-        computed = done - min(done, stored)
-        if computed and now > self.start:
+        if failed:
+            line += f", {failed} of them failed"
+        computed = done - stored
+        if computed > 0 and now > self.start:
             rate = computed / (now - self.start)
             line += f", {rate:.3g} a second, {(self.total - done) / rate:.0f} s left"
         print(line, file=sys.stderr, flush=True)
-
-
-def _mark(function) -> str:
-    """A hash of what the function's results depend on, as far as it can be seen."""
-    plain = inspect.isfunction(function) and function.__name__ != "<lambda>"
-    if not plain or function.__closure__:
-        refuse("function", "a plain `def`, no lambda and no closure, to be cached", function)
-    parts = [*_sources(function, {})]
-    for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] == __package__ and name != __name__ and module.__file__:
-            parts.append(name + _code(Path(module.__file__).read_text()))
-    parts.append(repr(_versions()))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _sources(function, seen: dict) -> list[str]:
-    """The code of a function and of the functions of its module that it names, at any remove."""
-    if function not in seen:
-        try:
-            source = textwrap.dedent(inspect.getsource(function))
-        except OSError:
-            refuse("function", "one whose source can be read, to be cached", function)
-        seen[function] = _code(source)
-        for node in ast.walk(ast.parse(source)):
-            other = function.__globals__.get(node.id) if isinstance(node, ast.Name) else None
-            if inspect.isfunction(other) and other.__module__ == function.__module__:
-                _sources(other, seen)
-    return list(seen.values())
-
-
-def _code(source: str) -> str:
-    """The source without comments, docstrings and line numbers."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            if isinstance(body[0].value, ast.Constant):
-                del body[0]
-    return ast.dump(tree)
-
-
-def _versions() -> dict[str, str]:
-    """The versions of what results rest on."""
-    return {"python": platform.python_version(),
-            **{name: _version(name) for name in ("numpy", "torch")}}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:  # run from its folder
-        return "not installed"
 
 
 def _check_grid(function, grid) -> list[dict]:

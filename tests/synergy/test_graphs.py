@@ -9,13 +9,12 @@ import torch
 
 from manyheads.synergy import HeadSystem, expected_hitting_times, hitting_time_cdf
 from manyheads.synergy.graphs import (
-    HITTING_LAWS, full_graph, line_graph, random_graphs, separable_moments,
+    HITTING_LAWS, SYMBOLS, full_graph, line_graph, random_graphs, separable_moments,
 )
 from tests.synergy.examples import exact_hitting_times, fractions
 
 GRAPHS = {"line": line_graph, "full": full_graph}
-k, t, z = sympy.Symbol("k", integer=True, positive=True), sympy.Symbol(
-    "t", integer=True, nonnegative=True), sympy.Symbol("z")
+k, t, z = SYMBOLS.k, SYMBOLS.t, SYMBOLS.z
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -8,6 +8,7 @@ nodes rate their later nodes alike.
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import sympy
 import torch
@@ -20,6 +21,7 @@ from manyheads.synergy.heads import HeadSystem
 
 __all__ = [
     "HITTING_LAWS",
+    "SYMBOLS",
     "HittingLaw",
     "full_graph",
     "line_graph",
@@ -27,14 +29,18 @@ __all__ = [
     "separable_moments",
 ]
 
-_k = sympy.Symbol("k", integer=True, positive=True)  # nodes after the start
-_t, _z = sympy.Symbol("t", integer=True, nonnegative=True), sympy.Symbol("z")
+SYMBOLS = SimpleNamespace(
+    k=sympy.Symbol("k", integer=True, positive=True),  # nodes after the start
+    t=sympy.Symbol("t", integer=True, nonnegative=True),  # steps
+    z=sympy.Symbol("z"),  # of the generating function
+)
+_k, _t, _z = SYMBOLS.k, SYMBOLS.t, SYMBOLS.z
 _r = sympy.Symbol("r", integer=True, nonnegative=True)
 
 
 @dataclass(frozen=True)
 class HittingLaw:
-    """The hitting time T of the sink from a node with k >= 1 nodes after it, in sympy."""
+    """The hitting time T of the sink from a node with k >= 1 nodes after it, in `SYMBOLS`."""
 
     mean: sympy.Expr
     variance: sympy.Expr
