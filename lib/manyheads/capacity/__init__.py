@@ -2,7 +2,8 @@
 
 In reading order: `graphs`, `embeddings`, `channel`, `certificates`,
 `bounds`, `constructions`, `softmax`,
-`one_head` (with `dual_ray`), `objectives`, `learning`, `thresholds`.
+`one_head` (with `dual_ray`), `objectives`, `learning`, `thresholds`,
+`routing`.
 """
 
 from manyheads.capacity.bounds import (
@@ -46,6 +47,13 @@ from manyheads.capacity.learning import Training, train_channel
 from manyheads.capacity.dual_ray import check_dual_ray
 from manyheads.capacity.objectives import OBJECTIVES
 from manyheads.capacity.one_head import OneHead, single_head_feasible
+from manyheads.capacity.routing import (
+    READOUTS,
+    Router,
+    Routing,
+    sample_contexts_of_edges,
+    train_router,
+)
 from manyheads.capacity.softmax import attention_with_sink, margin_and_spread, softmax_window
 from manyheads.capacity.thresholds import (
     CapacityThreshold,
@@ -59,7 +67,10 @@ __all__ = [
     "KeyQueryChannel",
     "OBJECTIVES",
     "OneHead",
+    "READOUTS",
     "RelationalGraph",
+    "Router",
+    "Routing",
     "Training",
     "attention_with_sink",
     "bits_per_parameter",
@@ -89,6 +100,7 @@ __all__ = [
     "random_graph",
     "regular_graph",
     "sample_contexts",
+    "sample_contexts_of_edges",
     "sign_pattern_lower_bound",
     "single_head_ceiling",
     "single_head_feasible",
@@ -96,6 +108,7 @@ __all__ = [
     "sparse_embeddings",
     "token_embeddings",
     "train_channel",
+    "train_router",
     "welch_bound",
     "whitened",
     "whitening",

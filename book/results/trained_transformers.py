@@ -1,0 +1,123 @@
+"""Transformers trained to copy and to cycle, and what their attention does.
+
+    python book/results/trained_transformers.py
+    FULL=1 python book/results/trained_transformers.py
+
+The first trains the small configuration and writes trained_transformers.parquet beside
+this file: a quarter of an hour on one core. The second trains the size of Sáez de
+Ocáriz Borde 2025 and writes trained_transformers_full.parquet: 1 to 4 hours a model on
+one core, days in all, and minutes a model on a GPU, which is used if there is one.
+Finished cells are kept in _build/results, and of a model in training the last epoch:
+stopped and started again, it goes on where it was.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+
+from manyheads import sweep, synergy
+from manyheads.synergy.proxies import mean_capped_time
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE.parents[1] / "_build" / "results"
+
+TASKS = {"copy": synergy.copy_task, "cycle": synergy.cycle_task}
+HEADS = (1, 4, 8, 16)
+SMALL = dict(length=32, vocabulary=64, layers=2, sequences=1000, epochs=20)
+PAPER = dict(length=100, vocabulary=256, layers=4, sequences=5000, epochs=200)
+CAP, HORIZON = 100, 100  # steps, as in the public code
+TIE = 1e-9  # relatively closer values are equal
+FRESH = 10**6  # seeds from here on are of sequences that no model was trained on
+
+
+def trained_transformer(task, heads, seed, length, vocabulary, layers, sequences, epochs,
+                        batch=50, measured=50):
+    """Train one model; its accuracy on fresh sequences, and `measures` after and before.
+
+    Each measure is a list over the layers.
+    """
+    size = dict(length=length, vocabulary=vocabulary)
+    model = synergy.Transformer(heads=heads, layers=layers, seed=seed, **size)
+    fresh = TASKS[task](max(measured, min(sequences, 1000)), seed=FRESH + seed, **size)
+    tokens = fresh.inputs[:measured]
+    before = {f"untrained_{name}": value for name, value in measures(model, tokens).items()}
+    KEPT.mkdir(parents=True, exist_ok=True)
+    checkpoint = KEPT / f"{task}-{heads}-{seed}-{length}-{sequences}.safetensors"
+    large = length > SMALL["length"]
+    device = "cuda" if large and torch.cuda.is_available() else "cpu"
+    synergy.train(model.to(device), TASKS[task](sequences, seed=seed, **size), epochs=epochs,
+                  batch=batch, seed=seed, checkpoint=checkpoint, progress=large)
+    found = {"ceiling": fresh.ceiling, "accuracy": synergy.accuracy(model, fresh),
+             **measures(model.cpu(), tokens), **before}
+    checkpoint.unlink()  # later code must not go on from it
+    return found
+
+
+def measures(model, tokens):
+    """Of every layer, the measures of its mixture and of its heads alone.
+
+    Medians over the sequences, of the mixture, of the best head of each sequence
+    (`best_`), of the head that is best by its own median (`fixed_`), and of the typical
+    head (`typical_`, the median); and the share of sequences in which the mixture is
+    better than every head (`wins_`).
+    """
+    model = model.double().eval()  # a float32 attention weight may be zero by rounding
+    with torch.no_grad():
+        attention = torch.cat([model.attention(part) for part in tokens.split(10)], dim=1)
+    columns = {}
+    for layer, heads in enumerate(attention):  # heads (sequences, heads, T, T)
+        weights = synergy.head_weights(model, layer)
+        together = all_measures(synergy.HeadSystem.from_attention(heads, weights))
+        alone = all_measures(synergy.HeadSystem.from_attention(heads.unsqueeze(2)))
+        for name, mixed in together.items():  # (sequences,); alone (sequences, heads)
+            sign = -1 if name in FIDELITIES else 1
+            best = (sign * alone[name]).amin(1)
+            for key, number in {
+                name: mixed.median(),
+                f"best_{name}": sign * best.median(),
+                f"fixed_{name}": sign * (sign * alone[name]).median(0).values.min(),
+                f"typical_{name}": alone[name].median(),
+                f"wins_{name}": (sign * mixed < best - TIE * best.abs()).double().mean(),
+            }.items():
+                columns.setdefault(key, []).append(number.item())
+    model.float()
+    return columns
+
+
+FIDELITIES = ("fidelity", "fidelity_with_sink")
+
+
+def all_measures(system):
+    """Each measure of a batch of systems."""
+    walk, mixed_first = system.walk_matrix(), system.walk_matrix(normalize="after")
+    diffusion = system.diffusion_matrix()
+    signals = synergy.node_fidelities(diffusion, HORIZON)
+    return {
+        "hitting_time": synergy.expected_hitting_times(walk).mean(-1),
+        "mixed_first": synergy.expected_hitting_times(mixed_first).mean(-1),
+        "capped": mean_capped_time(walk, CAP),
+        "mixing_time": synergy.mixing_time(walk),
+        "fidelity": signals[..., :-1].amin(-1),
+        "fidelity_with_sink": signals.amin(-1),
+    }
+
+
+def full_grid(size=SMALL, seeds=5):
+    """All models of one size."""
+    return [cell | size for cell in sweep.product(task=[*TASKS], seed=range(seeds), heads=HEADS)]
+
+
+def small_grid():
+    """The models that the chapter trains itself."""
+    return [cell for cell in full_grid() if cell["seed"] == 0 and cell["heads"] == 4]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    name, grid = "trained_transformers", full_grid()
+    command = f"python book/results/{name}.py"
+    if os.environ.get("FULL") == "1":
+        name, grid, command = f"{name}_full", full_grid(PAPER, seeds=3), f"FULL=1 {command}"
+    frame = sweep.run(trained_transformer, grid, cache=KEPT)
+    sweep.save(frame, HERE / f"{name}.parquet", command=command)
