@@ -65,7 +65,9 @@ def claims_of(chapter: str, cells: list) -> list[Claim]:
     stated = {}
     for text in paragraphs:
         for name in re.findall(rf"\*\*Claim ({NAME})\b", text):
-            stated.setdefault(name, " ".join(re.sub(r"\*\*Claim [^*]+\*\* *", "", text).split()))
+            text = re.sub(r"\A\s*\*\*Claim [^*]+\*\* *", "", text)  # elsewhere its name is a word
+            plain = re.sub(r"\*\*(Claim [^*]+)\*\*", r"\1", text)
+            stated.setdefault(name, " ".join(plain.split()))
     found = {}
     for cell in cells:
         if cell.cell_type != "code" or not cell.source.startswith("# Claim "):

@@ -2,7 +2,8 @@
 
 The figure of a cell tagged ``readme-figure`` is written out as well, for the README.
 
-Executes what is out of date; a second run changes no byte. What is written
+First it gives each chapter its launch cell (`launch`). It executes what is out of
+date; a second run changes no byte. What is written
 depends on the outputs alone: no images (a figure's text is its digest), no
 messages on stderr, no timings, no version of the interpreter.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 import nbformat
 from chapters import ROOT, chapters
 from execution import KEY, ChapterError, executed, update
+from launch import set_launch_cell
 
 README_FIGURE = "book/findings.svg"
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -26,6 +28,8 @@ EDITOR_KEYS = (KEY, "widgets", "execution", "ExecuteTime", "collapsed", "scrolle
 
 def main(root: Path) -> str | None:
     """Refresh the chapters of the book at `root`; return what is wrong, None if all is well."""
+    for chapter in chapters(root):
+        set_launch_cell(chapter)
     try:
         update(root)
     except ChapterError as error:

@@ -7,6 +7,7 @@ shows what the code of today computes, or fails.
 
 __all__ = ["setup"]
 
+import re
 import shutil
 import sys
 from importlib.metadata import files
@@ -32,6 +33,8 @@ def setup(app):
     app.connect("env-get-outdated", find_outdated)
     app.connect("source-read", insert_outputs)
     app.connect("doctree-read", record_execution)
+    app.connect("html-page-context", mend_roles)
+    app.connect("html-page-context", load_explorers)
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": False, "env_version": 1}
 
@@ -67,6 +70,20 @@ def record_execution(app, doctree) -> None:
     NbMetadataCollector.set_exec_data(env, docname, {
         "mtime": ran["ended"], "runtime": ran["seconds"], "method": "kernel",
         "succeeded": True, "error": None, "traceback": None})
+
+
+def mend_roles(app, pagename, templatename, context, doctree) -> None:
+    """What docutils puts into a list of citations is a list's item for screen readers too."""
+    context["body"] = context.get("body", "").replace('role="doc-biblioentry"', 'role="listitem"')
+
+
+def load_explorers(app, pagename, templatename, context, doctree) -> None:
+    """The scripts of a page's interactive pieces, and their style, on that page alone."""
+    pieces = set(re.findall(r'data-explorer="(\w+)"', context.get("body", "")))
+    for name in sorted(pieces):
+        app.add_js_file(f"{name}.js", loading_method="defer")
+    if pieces:
+        app.add_css_file("explorer.css")
 
 
 def copy_mathjax(app, exception) -> None:

@@ -134,7 +134,7 @@ def map_grid():
 
 
 def one_head_grid():
-    """About five minutes on one core."""
+    """About eight minutes on one core."""
     return [dict(objective=objective, num_vertices=m, d_model=d, seeds=8, steps=2000)
             for objective in RECOVERY for d, sizes in ONE_HEAD.items() for m in sizes]
 

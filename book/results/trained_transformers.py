@@ -11,6 +11,7 @@ Finished cells are kept in _build/results, and of a model in training the last e
 stopped and started again, it goes on where it was.
 """
 
+import copy
 import os
 from pathlib import Path
 
@@ -48,10 +49,22 @@ def trained_transformer(task, heads, seed, length, vocabulary, layers, sequences
     device = "cuda" if large and torch.cuda.is_available() else "cpu"
     synergy.train(model.to(device), TASKS[task](sequences, seed=seed, **size), epochs=epochs,
                   batch=batch, seed=seed, checkpoint=checkpoint, progress=large)
+    model.cpu()
     found = {"ceiling": fresh.ceiling, "accuracy": synergy.accuracy(model, fresh),
-             **measures(model.cpu(), tokens), **before}
+             "accuracy_without_attention": synergy.accuracy(without_attention(model), fresh),
+             **measures(model, tokens), **before}
     checkpoint.unlink()  # later code must not go on from it
     return found
+
+
+def without_attention(model):
+    """A copy of the model whose attention adds nothing to the stream."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for block in model.layers:
+            for parameter in block.attn.out_proj.parameters():
+                parameter.zero_()
+    return model
 
 
 def measures(model, tokens):
@@ -74,15 +87,20 @@ def measures(model, tokens):
             sign = -1 if name in FIDELITIES else 1
             best = (sign * alone[name]).amin(1)
             for key, number in {
-                name: mixed.median(),
-                f"best_{name}": sign * best.median(),
-                f"fixed_{name}": sign * (sign * alone[name]).median(0).values.min(),
-                f"typical_{name}": alone[name].median(),
+                name: middle(mixed),
+                f"best_{name}": sign * middle(best),
+                f"fixed_{name}": sign * middle(sign * alone[name]).min(),
+                f"typical_{name}": middle(alone[name].flatten()),
                 f"wins_{name}": (sign * mixed < best - TIE * best.abs()).double().mean(),
             }.items():
                 columns.setdefault(key, []).append(number.item())
     model.float()
     return columns
+
+
+def middle(values):
+    """The median over the first axis."""
+    return values.quantile(0.5, dim=0)
 
 
 FIDELITIES = ("fidelity", "fidelity_with_sink")

@@ -31,8 +31,8 @@ def test_sink_graphs_are_all_there(nodes):
     assert ((graphs == 0) | (graphs == 1)).all()
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("nodes", [3, 4, 5])
+@pytest.mark.parametrize(("nodes", "weights"), [
+    *((nodes, weights) for nodes in (3, 4) for weights in WEIGHTS), (5, (1, 3))])
 def test_values_are_the_library_s(nodes, weights):
     graphs, table = synergy.sink_graphs(nodes), synergy.compare_pairs(nodes, weights)
     system = pair_system(table, graphs, weights)
@@ -67,12 +67,12 @@ def test_verdicts_in_rational_numbers():
 
 
 def least_fidelity(diffusion):
-    """In rational numbers, by 40 powers and a linear solve for each source."""
-    nodes = diffusion.rows
-    powers, best = diffusion, list(diffusion[-1, :])
-    for _ in range(40):
-        powers = powers * diffusion
-        best = [max(pair) for pair in zip(best, powers[-1, :], strict=True)]
+    """In rational numbers, by 25 steps and a linear solve for each source."""
+    nodes, signal = diffusion.rows, diffusion[-1, :]
+    best = list(signal)
+    for _ in range(24):
+        signal = signal * diffusion
+        best = [max(pair) for pair in zip(best, signal, strict=True)]
     sources = [node for node in range(nodes) if diffusion[node, node] == 1]
     rest = [node for node in range(nodes) if node not in sources]
     within = sympy.eye(len(rest)) - diffusion.extract(rest, rest)
@@ -117,7 +117,7 @@ def test_weights_swap_with_the_graphs(nodes):
     assert (alone.filter(like="verdict") == 0).all().all()
 
 
-@pytest.mark.parametrize("nodes", [3, 4, 5])
+@pytest.mark.parametrize("nodes", [3, 4])
 def test_classes_share_all_but_the_first_start(nodes):
     table = synergy.compare_pairs(nodes, measures=("worst", "mean", "mixing", "fidelity"))
     classes = synergy.pair_classes(nodes)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,10 +13,14 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from manyheads.synergy import Transformer, copy_task, cycle_task, load_checkpoint, save_checkpoint
+from manyheads.synergy import (
+    HeadSystem, Transformer, copy_task, cycle_task, expected_hitting_times, head_weights,
+    load_checkpoint, node_fidelities, save_checkpoint,
+)
 from manyheads.synergy.training import accuracy, train
 
-LIB = Path(__file__).resolve().parents[2] / "lib"
+ROOT = Path(__file__).resolve().parents[2]
+LIB = ROOT / "lib"
 
 
 def small(heads=2, **changes):
@@ -136,6 +141,54 @@ class TestResume:
         assert start("broken").wait() == 0 and undisturbed.wait() == 0
         assert epochs(tmp_path / "broken.run") == 40
         assert same(load_checkpoint(tmp_path / "broken"), load_checkpoint(tmp_path / "whole"))
+
+
+class TestResultsScript:
+    script = runpy.run_path(str(ROOT / "book" / "results" / "trained_transformers.py"))
+
+    def test_the_papers_size_runs(self, tmp_path, monkeypatch):
+        """One step of the first cell of `FULL=1 make results`, which takes hours."""
+        run = self.script["trained_transformer"]
+        monkeypatch.setitem(run.__globals__, "KEPT", tmp_path)
+        grid = self.script["full_grid"](self.script["PAPER"], seeds=3)
+        assert len(grid) == 24 and grid[0]["length"] == 100 and grid[0]["epochs"] == 200
+        found = run(**grid[1] | dict(sequences=2, epochs=1, batch=2, measured=2))
+        assert found["ceiling"] == 1 and 0 <= found["accuracy"] <= 1
+        assert len(found["hitting_time"]) == len(found["untrained_fidelity"]) == 4
+        assert not list(tmp_path.iterdir())
+
+    def test_measures_of_one_sequence_by_hand(self):
+        """With one sequence every median is the value, and with one head it is the best."""
+        model, tokens = small(1).eval(), task().inputs[:1]
+        found = self.script["measures"](model, tokens)
+        system = HeadSystem.from_attention(model.double().attention(tokens[0]).detach()[1])
+        times = expected_hitting_times(system.walk_matrix())
+        fidelities = node_fidelities(system.diffusion_matrix(), 100)
+        for kind in ("", "best_", "fixed_", "typical_"):
+            assert found[f"{kind}hitting_time"][1] == pytest.approx(times.mean().item())
+            assert found[f"{kind}fidelity"][1] == pytest.approx(fidelities[:-1].min().item())
+            assert found[f"{kind}fidelity_with_sink"][1] == pytest.approx(fidelities.min().item())
+        assert found["wins_hitting_time"] == found["wins_fidelity"] == [0, 0]
+
+    def test_who_is_better(self):
+        """The mixture against its heads, sequence by sequence."""
+        model, tokens = small(4).eval(), task().inputs[:5]
+        found = self.script["measures"](model, tokens)
+        attention = model.double().attention(tokens).detach()[0]
+        wins, best = [], []
+        for heads in attention:
+            together = HeadSystem.from_attention(heads, head_weights(model, 0))
+            alone = [together.head(a) for a in range(4)]
+            both = [[expected_hitting_times(one.walk_matrix()).mean().item() for one in part]
+                    for part in ([together], alone)]
+            wins.append(both[0][0] < min(both[1]))
+            best.append(both[1])
+        assert found["wins_hitting_time"][0] == pytest.approx(sum(wins) / 5)
+        best = torch.tensor(best)
+        assert found["best_hitting_time"][0] == pytest.approx(
+            best.min(1).values.median().item(), rel=1e-4)
+        assert found["fixed_hitting_time"][0] == pytest.approx(
+            best.median(0).values.min().item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("changes, message", [

@@ -48,6 +48,7 @@ from manyheads.capacity.dual_ray import check_dual_ray
 from manyheads.capacity.objectives import OBJECTIVES
 from manyheads.capacity.one_head import OneHead, single_head_feasible
 from manyheads.capacity.routing import (
+    LABELS,
     READOUTS,
     Router,
     Routing,
@@ -65,6 +66,7 @@ __all__ = [
     "CapacityThreshold",
     "Certificate",
     "KeyQueryChannel",
+    "LABELS",
     "OBJECTIVES",
     "OneHead",
     "READOUTS",

@@ -201,8 +201,10 @@ def train_router(graph: RelationalGraph, embeddings: Float[Tensor, "m d_model"],
     Holds batch · heads · edges · 2 edges attention weights.
     """
     model = Router(embeddings, heads=heads, key_dim=key_dim, readout=readout, seed=seed)
-    if not isinstance(graph, RelationalGraph) or graph.out_degrees.max(initial=0) > 1:
-        refuse("graph", "a RelationalGraph with at most one target a query", repr(graph))
+    if not isinstance(graph, RelationalGraph):
+        refuse("graph", "a RelationalGraph", graph)
+    if graph.out_degrees.max() > 1:
+        refuse("graph", "with at most one target a query", repr(graph))
     if graph.num_vertices != len(embeddings):
         refuse("graph", f"on the {len(embeddings)} vertices that have embeddings", repr(graph))
     check_bool("progress", progress)

@@ -21,8 +21,8 @@ from manyheads.synergy import _integers
 __all__ = ["PAIR_MEASURES", "compare_pairs", "pair_classes", "sink_graphs"]
 
 # Five nodes and weights over 64 keep all numbers of a comparison of hitting times below
-# 2^52: times below 8 over a denominator of at most 64^4 * (2 * 3 * 4 * 5)^2, and a head's
-# below 8 over 120.
+# 2^53: times are at most 8, over a denominator of at most 64^4 * (2 * 3 * 4 * 5)^2, and
+# over 120 for a graph; a mean has 5 of them.
 MOST_NODES, MOST_WEIGHT = 5, 64
 
 PAIR_MEASURES = ("worst", "mean", "first", "mixing", "fidelity")
