@@ -13,13 +13,16 @@ export OMP_NUM_THREADS := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH MPLBACKEND
 
-.PHONY: help book test lab refresh results bench clean
+.PHONY: help book pdf test lab refresh results bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 book: .venv/installed  ## execute the chapters, write the pages to _build/html
 	@$(RUN) book/_tools/build.py
+
+pdf: book  ## print the pages, one by one and as a whole, to _build/pdf (needs Chromium)
+	@$(RUN) book/_tools/pdf.py
 
 test: .venv/installed  ## run the tests, and compare each chapter's outputs with a new run
 	chapters=$$($(RUN) book/_tools/chapters.py) && \

@@ -24,14 +24,14 @@
   const number = value => Number(value.toPrecision(3)).toLocaleString("en");
 
   function start(root) {
-    const { formulas, points, share } = JSON.parse(root.dataset.model);
+    const { formulas, points, rate } = JSON.parse(root.dataset.model);
     const call = Object.fromEntries(Object.entries(formulas).map(([name, code]) =>
       [name, new Function("lgamma", "m", "e", "d", "p", "D_K", `return ${code};`)]));
-    const compute = ({ m, e, d, p = 16, D_K }) => ({
-      counting: call.counting(lgamma, m, e, d, p, D_K), signs: call.signs(lgamma, m, e, d, p, D_K),
-      bits: call.bits(lgamma, m, e, d, p, D_K), builtHeads: Math.max(1, call.heads_built(lgamma, m, e, d, p, D_K)),
-      load: e / d ** 2, trainedHeads: Math.max(1, e / d ** 2 / share),
-    });
+    const compute = ({ m, e, d, p = 16, D_K }) => {
+      const value = name => call[name](lgamma, m, e, d, p, D_K), load = value("bits") * 2 * D_K / d;
+      return { counting: value("counting"), signs: value("signs"), bits: value("bits"), load,
+        builtHeads: Math.max(1, value("heads_built")), trainedHeads: Math.max(1, rate * load) };
+    };
     root.innerHTML = `<div class="explorer-controls">${AXES.map(([name, label, low, high, at]) =>
       `<label>${label}: <output data-of="${name}"></output><input type="range" name="${name}"
         min="${low}" max="${high}" step="0.25" value="${at}"></label>`).join("")}</div>
@@ -85,7 +85,7 @@
         + `among lower bounds and ${points.length} channels of the book.`);
       root.querySelector("tbody").innerHTML = [
         ["no channel below (weights of 16 bits)", found.counting], ["no channel below (any precision)", found.signs],
-        ["bits per parameter of yours", found.bits], ["load of one head, m'/d_model²", found.load],
+        ["bits per parameter of yours", found.bits], ["bits of the graph per d_model², the most a head can use", found.load],
         ["heads for a trained channel, about", found.trainedHeads], ["heads for the construction", found.builtHeads],
       ].map(([name, value]) => `<tr><th scope="row">${name}</th><td>${number(value)}</td></tr>`).join("");
       root.querySelector(".explorer-verdict").textContent =
@@ -93,7 +93,7 @@
         : state.D_K < found.counting ? "Impossible with weights of 16 bits."
         : found.bits > 1.4 ? "Not excluded by any bound, but each weight would have to store more than any trained channel of this book does."
         : found.bits > 0.3 ? "Where trained channels live: about one bit of the graph in each weight. "
-          + (found.load > 0.17 ? "One head is full here: it takes several." : "One head is best.")
+          + (found.load > 0.7 ? "One head is full, or nearly: several are best." : "One head is best.")
         : "Room to spare: even channels that are written down may do.";
     }
     root.addEventListener("input", draw);

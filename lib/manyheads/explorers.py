@@ -36,7 +36,7 @@ class Explorer:
         return f"the {self.name} explorer, with {', '.join(self.data)}"
 
     def _repr_html_(self) -> str:
-        data = html.escape(json.dumps(self.data, sort_keys=True))
+        data = html.escape(json.dumps(self.data))
         return (f'<div class="explorer" data-explorer="{self.name}" data-model="{data}">'
                 "This piece is interactive in the rendered book.</div>")
 
@@ -61,15 +61,16 @@ def javascript(expression: sympy.Expr) -> str:
     return sympy.jscode(expression, user_functions={"lgamma": "lgamma"})
 
 
-def capacity_explorer(points: pd.DataFrame, *, share: float) -> Explorer:
+def capacity_explorer(points: pd.DataFrame, *, rate: float) -> Explorer:
     """Bounds on D_K, and where channels lie, for sizes that the reader chooses.
 
     Parameters
     ----------
     points : DataFrame
         Columns kind, num_vertices, d_model, heads, total_key_dim: channels that work.
-    share : float
-        Of d_model² relations, what a head carries well: the load rule for heads.
+    rate : float
+        Of the rule for trained heads, h = max(1, rate · B / d_model²) with B the bits
+        that name the graph.
 
     Raises
     ------
@@ -88,7 +89,7 @@ def capacity_explorer(points: pd.DataFrame, *, share: float) -> Explorer:
     formulas["heads_built"] = javascript(bounds.optimal_heads.expression)
     rows = [[kind, *map(int, numbers)] for kind, *numbers in
             points[columns].drop_duplicates().itertuples(index=False)]
-    return Explorer("capacity", {"formulas": formulas, "points": rows, "share": share})
+    return Explorer("capacity", {"formulas": formulas, "points": rows, "rate": rate})
 
 
 def heads_explorer(presets: dict, *, num_nodes: int = 4) -> Explorer:

@@ -1,6 +1,8 @@
 """The built pages, opened from their files in a browser without a network."""
 
 import json
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pytest
+import yaml
+
+from manyheads import capacity, synergy
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
@@ -211,3 +216,146 @@ def test_pages_fit_the_screen(pages, browser, width):
             page = visit.open(address)
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, f"{name(address)} is {wide} wide"
+
+
+def test_no_page_is_heavy(pages):
+    for address in pages:
+        path = HTML / name(address)
+        images = re.findall(r'src="([^"]+\.(?:svg|png))"', path.read_text())
+        files = {(path.parent / image).resolve() for image in images if "://" not in image}
+        weight = path.stat().st_size + sum(file.stat().st_size for file in files)
+        assert weight < 2.5e6, f"{name(address)} weighs {weight / 1e6:.1f} MB"
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_axe_finds_nothing_serious(pages, browser, mode):
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = []
+    with Visit(browser, mode=mode) as visit:
+        for address in pages:
+            page = visit.open(address)
+            result = Axe().run(page, options={"resultTypes": ["violations"]}).response
+            found += [(name(address), one["id"], one["nodes"][0]["html"][:150])
+                      for one in result["violations"] if one["impact"] in ("serious", "critical")]
+    assert not found
+
+
+def test_every_chapter_can_be_launched(pages, browser):
+    repository = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]
+    owner = urlparse(repository["url"]).path.strip("/")
+    for address in pages:
+        notebook = (ROOT / name(address)).with_suffix(".ipynb").relative_to(ROOT).as_posix()
+        if not (ROOT / notebook).exists():
+            continue
+        links = re.findall(r'href="(https://[^"]*(?:binder|colab)[^"]*)"', (HTML / name(address)).read_text())
+        assert f"https://mybinder.org/v2/gh/{owner}/main?urlpath=lab/tree/{notebook}" in links
+        assert f"https://colab.research.google.com/github/{owner}/blob/main/{notebook}" in links
+
+
+def test_gallery_and_exercises_lead_to_what_they_show(pages, browser):
+    for page_name, kind, least in (("gallery", "figures", 20), ("exercises", "exercises", 20)):
+        text = (HTML / f"book/explore/{page_name}.html").read_text()
+        text = text.partition(f'class="list-of-{kind}"')[2]
+        links = re.findall(r'<li><a href="([^"#]+)#([^"]+)"', text)
+        assert len(links) >= least
+        for target, anchor in links:
+            there = (HTML / "book/explore" / target).resolve().read_text()
+            assert f'id="{anchor}"' in there, f"{page_name}: {target}#{anchor}"
+
+
+def test_the_ledger_leads_to_every_claim(pages):
+    claims = json.loads((HTML / "book/together/claims.json").read_text())
+    text = (HTML / "book/together/claims.html").read_text()
+    assert len(claims) > 100
+    for claim in claims:
+        anchor = "claim-" + claim["name"].replace(".", "-")
+        assert f'#{anchor}">{claim["name"]}</a>' in text
+        assert f'id="{anchor}"' in (HTML / f'{claim["chapter"]}.html').read_text()
+        assert {"statement", "source", "how", "outcome", "cell"} <= set(claim)
+
+
+def with_explorer(pages, kind):
+    (address,) = [address for address in pages
+                  if f'data-explorer="{kind}"' in (HTML / name(address)).read_text()]
+    return address
+
+
+def test_the_heads_explorer_computes_as_the_library(pages, browser):
+    draw = random.Random(0)
+    with Visit(browser) as visit:
+        page = visit.open(with_explorer(pages, "heads"))
+        for _ in range(200):
+            n = draw.choice([4, 5])
+            edges = [(s, t) for s in range(n) for t in range(s + 1, n)]
+            heads = [[edge for edge in edges if draw.random() < 0.5] for _ in range(2)]
+            weight = draw.choice([0, 0.25, 0.5, 0.37, 1])
+            system = synergy.HeadSystem.from_edges(n, heads, [1 - weight, weight])
+            found = page.evaluate(
+                """state => document.querySelector('[data-explorer="heads"]').compute(state)
+                   .map(part => ({...part, times: part.times.map(String), mixing: String(part.mixing)}))""",
+                {"nodes": n, "heads": heads, "weight": weight})
+            for part, one in zip((system.head(0), system.head(1), system), found, strict=True):
+                walk, diffusion = part.walk_matrix(), part.diffusion_matrix()
+                times = [float(t.replace("Infinity", "inf")) for t in one["times"]]
+                assert times == pytest.approx(synergy.expected_hitting_times(walk).tolist(), rel=1e-9)
+                mixing = float(one["mixing"].replace("Infinity", "inf"))
+                assert mixing == synergy.mixing_time(walk).item(), (n, heads, weight)
+                signals = synergy.node_fidelities(diffusion, 200)[:-1].tolist()
+                assert one["fidelity"] == pytest.approx(signals, abs=1e-9)
+
+
+def test_the_heads_explorer_works_by_keyboard(pages, browser):
+    with Visit(browser) as visit:
+        page = visit.open(with_explorer(pages, "heads"))
+        explorer = page.locator('[data-explorer="heads"]')
+        slowest = explorer.locator("tbody tr").first.locator("td")
+        assert slowest.all_text_contents() == ["4", "4", "3"]
+        explorer.locator('input[type="range"]').focus()
+        page.keyboard.press("Home")
+        assert slowest.all_text_contents() == ["4", "4", "4"]
+        explorer.locator('input[data-edge="0,0,3"]').focus()
+        page.keyboard.press("Space")
+        assert slowest.first.text_content() != "4"
+        assert explorer.locator("[aria-live]").text_content().startswith("Together the heads are")
+
+
+def test_the_capacity_explorer_computes_as_the_library(pages, browser):
+    draw = random.Random(1)
+    with Visit(browser) as visit:
+        page = visit.open(with_explorer(pages, "capacity"))
+        for _ in range(100):
+            m, d = draw.randrange(8, 20_000), draw.randrange(4, 4096)
+            state = {"m": m, "e": m * draw.randrange(1, 8), "d": d, "D_K": draw.randrange(1, 4096)}
+            found = page.evaluate(
+                """state => document.querySelector('[data-explorer="capacity"]').compute(state)""", state)
+            size = m, state["e"], d
+            expected = {"counting": capacity.counting_lower_bound(*size, 16),
+                        "bits": capacity.bits_per_parameter(*size, state["D_K"]),
+                        "builtHeads": max(1, capacity.optimal_heads(state["e"], d))}
+            for key, value in expected.items():
+                assert found[key] == pytest.approx(float(value), rel=1e-6), (key, state)
+
+
+def test_the_capacity_explorer_works_by_keyboard(pages, browser):
+    with Visit(browser) as visit:
+        page = visit.open(with_explorer(pages, "capacity"))
+        explorer = page.locator('[data-explorer="capacity"]')
+        budget = explorer.locator('input[name="D_K"]')
+        budget.focus()
+        page.keyboard.press("Home")
+        assert "Impossible" in explorer.locator("[aria-live]").text_content()
+        page.keyboard.press("End")
+        assert "Room to spare" in explorer.locator("[aria-live]").text_content()
+
+
+def test_the_pages_can_be_printed(pages, browser, tmp_path):
+    sys.path.insert(0, str(ROOT / "book" / "_tools"))
+    from pdf import print_page
+    from pypdf import PdfReader
+
+    docname = "book/together/one-layer"
+    with Visit(browser) as visit:
+        file = print_page(visit.page, HTML, docname, tmp_path)
+    text = "".join(page.extract_text() for page in PdfReader(file).pages)
+    assert "One layer, two lenses" in text and "What it means" in text

@@ -32,7 +32,7 @@ def test_arrows_go_from_the_token_read_to_its_reader():
 def test_weights_of_a_mixture_scale_the_widths():
     axis = drawn(TWO, weights=[0.25, 0.75], least=0.2, tokens="abc", colours=["red", "blue"])
     widths = [arrow.get_linewidth() for arrow in axis.patches]
-    assert widths == pytest.approx([3 * 0.225, 3 * 0.45], rel=1e-6)
+    assert widths == pytest.approx([3 * 0.9 / 3, 3 * 0.6], rel=1e-6)
     assert [text.get_text() for text in axis.texts] == ["a", "b", "c"]
 
 

@@ -19,8 +19,8 @@ def draw_heads(axis: Axes, attention: Float[Tensor, "heads n n"], *, weights=Non
     """Draw tokens in a row, and above them an arrow for each token that another reads.
 
     An arrow goes the way information does, from the token that is read to its reader; it
-    is as wide as the share of the reader's attention, in the colour of the head. What a
-    token reads of itself is not drawn.
+    is as wide as the share of the reader's attention, in the colour of the head, and
+    higher heads bend it more. What a token reads of itself is not drawn.
 
     Parameters
     ----------
@@ -28,11 +28,12 @@ def draw_heads(axis: Axes, attention: Float[Tensor, "heads n n"], *, weights=Non
     attention : (heads, n, n) tensor
         Causal, rows summing to 1.
     weights : list or (heads,) tensor, optional
-        Of the heads in a mixture, by which widths are multiplied. Default: as many ones.
+        Of the heads in a mixture. Shares are multiplied by them, and widths by them
+        relative to the largest. Default: as many ones.
     tokens : list, optional
         The labels, as many as tokens. Default: their places, from 0.
     least : float
-        Arrows below this share of a reader's attention are left out.
+        Arrows below this share of a reader's attention (in the mixture) are left out.
     colours : list
         Of the heads, repeated as need be.
 
@@ -62,10 +63,12 @@ def draw_heads(axis: Axes, attention: Float[Tensor, "heads n n"], *, weights=Non
             for source, part in enumerate(row[:reader]):
                 if share * part >= least and part > 0:
                     axis.add_patch(FancyArrowPatch(
-                        (source, 0.15), (reader, 0.15), connectionstyle="arc3,rad=-0.5",
-                        arrowstyle="-|>,head_length=3,head_width=1.5", shrinkA=0, shrinkB=0,
-                        linewidth=_WIDEST * share * part, color=colours[head % len(colours)]))
+                        (source, 0.15), (reader, 0.15), shrinkA=0, shrinkB=0,
+                        connectionstyle=f"arc3,rad={-0.3 - 0.1 * (head % 4)}",
+                        arrowstyle="-|>,head_length=3,head_width=1.5", mutation_scale=1,
+                        linewidth=_WIDEST * part * share / max(shares),
+                        color=colours[head % len(colours)]))
     for place, label in enumerate(labels):
         axis.text(place, 0, str(label), ha="center", va="top", fontsize=8, color=INK)
-    axis.set(xlim=(-0.7, nodes - 0.3), ylim=(-0.6, 0.35 * nodes))
+    axis.set(xlim=(-0.7, nodes - 0.3), ylim=(-0.6, 0.25 * nodes))
     axis.axis("off")
