@@ -14,12 +14,13 @@ from manyheads import capacity, sweep
 
 HERE = Path(__file__).resolve().parent
 HEADS = (1, 2, 4, 8)
+READOUTS = ("attention", "value", "block")
 
 # A head under load, and two with room, of which the last sees all of MiniLM's dimensions:
 # (num_vertices, d_model), budgets, readouts.
 REGIMES = {
-    "loaded": ((128, 16), (32, 64), capacity.READOUTS),
-    "roomy": ((128, 64), (8,), capacity.READOUTS),
+    "loaded": ((128, 16), (32, 64), READOUTS),
+    "roomy": ((128, 64), (8,), READOUTS),
     "whole": ((512, 384), (16,), ("attention",)),  # a block takes minutes a cell
 }
 

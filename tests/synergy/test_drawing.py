@@ -37,7 +37,7 @@ def test_weights_of_a_mixture_scale_the_widths():
 
 
 def test_nothing_is_no_arrow():
-    assert len(drawn(TWO, least=0).patches) == 4
+    assert len(drawn(TWO, least=0.0).patches) == 4
     assert not drawn(torch.eye(3)[None]).patches
 
 
