@@ -68,9 +68,9 @@ def attention_report(model_or_attention, tokens=None, *, weights=None, mask=None
     >>> report = attention_report(uniform.expand(1, 2, 3, 3))  # one layer, two heads
     >>> report[["layer", "head", "mean_start", "weakest_signal"]].round(3)
        layer head  mean_start  weakest_signal
-    0      0    0         1.5           0.333
-    1      0    1         1.5           0.333
-    2      0  all         1.5           0.333
+    0      0    0       2.067           0.333
+    1      0    1       2.067           0.333
+    2      0  all       2.067           0.333
     """
     if isinstance(model_or_attention, Transformer):
         model = model_or_attention
