@@ -33,7 +33,7 @@ CURVES = {
 LARGE = {
     (256, 128): (1, 5, range(3, 8)),
     (256, 64): (1, 5, range(7, 13)),
-    (256, 32): (4, 5, range(5, 11)),
+    (256, 32): (4, 5, range(4, 11)),
 }
 # Budgets that training is known to manage, or, at the end, not to.
 KNOWN = [(256, 64, 1, 16), (256, 64, 2, 8), (256, 32, 4, 12), (128, 16, 8, 8), (512, 64, 2, 16),
