@@ -61,7 +61,7 @@ def insert_anchors(app, docname, source) -> None:
 
 def write_json(app, exception) -> None:
     """The register as ``claims.json`` in the folder of the page."""
-    if exception is None:
+    if exception is None and PAGE in app.env.found_docs:
         claims = [asdict(claim) for claim in register(Path(app.srcdir))]
         path = Path(app.outdir) / posixpath.dirname(PAGE) / "claims.json"
         path.write_text(json.dumps(claims, ensure_ascii=False, indent=1) + "\n")

@@ -17,7 +17,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("_config.yml", "constraints.txt", "book/_tools", "book/_style", "book/references.bib")
+COPIED = ("_config.yml", "constraints.txt", "book/_tools", "book/_style", "book/_explorers",
+          "book/references.bib")
 TOC = """\
 format: jb-book
 root: book/one
@@ -218,12 +219,14 @@ def test_refresh_writes_the_same_bytes(book):
     shutil.rmtree(book.root / "_build")  # and again when everything is executed anew
     assert refresh() == first
     two = nbformat.reads(first[1].decode(), as_version=4)
-    assert [cell.get("execution_count") for cell in two.cells] == [None, 1, 2, 3]
-    assert [output.text for output in two.cells[3].outputs] == ["a\nb\n"]
-    assert two.cells[1].outputs[0].data["text/plain"] == "2"
-    assert [list(output.data) for output in two.cells[2].outputs] == [["text/plain"]]
-    assert [cell.id for cell in two.cells] == ["cell-0", "cell-1", "cell-2", "cell-3"]
-    assert not any(cell.metadata for cell in two.cells)
+    prose, launch, *cells = two.cells
+    assert launch.id == "launch" and launch.metadata.tags == ["remove-cell"]
+    assert [cell.execution_count for cell in [launch, *cells]] == [1, 2, 3, 4]
+    assert [output.text for output in cells[2].outputs] == ["a\nb\n"]
+    assert cells[0].outputs[0].data["text/plain"] == "2"
+    assert [list(output.data) for output in cells[1].outputs] == [["text/plain"]]
+    assert [cell.id for cell in [prose, *cells]] == ["cell-0", "cell-1", "cell-2", "cell-3"]
+    assert not any(cell.metadata for cell in [prose, *cells])
     assert "version" not in two.metadata.language_info
 
 
