@@ -24,10 +24,11 @@ book: .venv/installed  ## execute the chapters, write the pages to _build/html
 pdf: book  ## print the pages, one by one and as a whole, to _build/pdf (needs Chromium)
 	@$(RUN) book/_tools/pdf.py
 
-# The tests that take longest come first, so that no worker ends up alone with them.
+# In the order of the files: the pages, which take longest, come early, so that no
+# worker ends up alone with them.
 test: .venv/installed  ## run the tests, and compare each chapter's outputs with a new run
 	chapters=$$($(RUN) book/_tools/chapters.py) && \
-	$(RUN) -m pytest tests/book/test_pages.py tests $$chapters --nbval --nbval-current-env \
+	$(RUN) -m pytest tests $$chapters --nbval --nbval-current-env \
 		-n logical --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 
 lab: .venv/installed  ## open the chapters in JupyterLab

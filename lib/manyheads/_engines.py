@@ -112,22 +112,26 @@ def dask(function, jobs, address):
 
         by_key, suspects = {}, []
         for future in submit(jobs):
+            outcome = _outcome(future, by_key[future.key])
             if future.status == "error" and isinstance(future.exception(), KilledWorker):
                 suspects.append(by_key[future.key])
             else:
-                yield _outcome(future, by_key[future.key])
+                yield outcome
         # Their workers were killed, perhaps by another cell that had the same one.
         for job in suspects:
             yield _outcome(next(submit([job])), job)
 
 
 def _outcome(future, job):
-    if future.status == "error":  # not the cell's own: that is in its outcome
-        error = future.exception()
-        return job[0], None, (f"{type(error).__name__}: {error}", "")
-    if future.status == "finished":
-        with contextlib.suppress(CancelledError):
+    try:
+        if future.status in ("finished", "error"):
             return future.result()
+    except CancelledError:
+        pass
+    except Exception as error:
+        # Not the cell's own, which is in its outcome. Even of a finished one: its worker may
+        # be lost before it hands the result over, and so may those that are to run it again.
+        return job[0], None, (f"{type(error).__name__}: {error}", "")
     raise ConnectionError("the Dask scheduler went away")
 
 
