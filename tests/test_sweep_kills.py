@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from manyheads import sweep
+from manyheads._engines import ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "OMP_NUM_THREADS": "1"}
@@ -180,6 +182,61 @@ def test_a_scheduler_by_its_address():
         frame = sweep.run(lambda side: {"area": side**2}, sweep.product(side=range(5)),
                           engine="dask", address=cluster.scheduler_address, progress=False)
     assert frame["area"].tolist() == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize("deadly", [False, True])
+def test_a_result_lost_with_its_worker_is_computed_again(deadly, tmp_path):
+    """Cell 1 is finished when its worker is killed, before anybody has its result."""
+    def cell(number):
+        import os
+        import signal
+        import time
+
+        with open(tmp_path / f"pids-{number}", "a") as pids:
+            pids.write(f"{os.getpid()}\n")
+        runs = len((tmp_path / f"pids-{number}").read_text().split())
+        while number == 1 and not (tmp_path / "first").exists():
+            time.sleep(0.01)
+        if number == 1 and deadly and runs > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"square": number**2}
+
+    jobs = [(number, {"number": number}, None) for number in range(2)]
+    outcomes = ENGINES["dask"](cell, jobs, None)
+    assert next(outcomes) == (0, {"square": 0}, None)
+    while not (tmp_path / "pids-1").exists() or not (tmp_path / "pids-1").read_text():
+        time.sleep(0.01)
+    (tmp_path / "first").touch()
+    time.sleep(1)  # it is finished
+    os.kill(int((tmp_path / "pids-1").read_text()), signal.SIGKILL)
+    time.sleep(1)  # the scheduler knows
+    index, result, failure = next(outcomes)
+    assert index == 1 and len((tmp_path / "pids-1").read_text().split()) > 1
+    if deadly:
+        assert result is None and failure[0].startswith("KilledWorker: ")
+    else:
+        assert (result, failure) == ({"square": 1}, None)
+    assert list(outcomes) == []
+
+
+def test_a_scheduler_that_goes_away_is_named(tmp_path):
+    from distributed import LocalCluster
+
+    def cell(number):
+        import time
+
+        while number == 1:
+            time.sleep(0.01)
+        return {"square": number**2}
+
+    jobs = [(number, {"number": number}, None) for number in range(2)]
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1",
+                      dashboard_address="127.0.0.1:0") as cluster:
+        outcomes = ENGINES["dask"](cell, jobs, cluster.scheduler_address)
+        assert next(outcomes) == (0, {"square": 0}, None)
+        cluster.close()
+        with pytest.raises(ConnectionError, match="the Dask scheduler went away"):
+            next(outcomes)
 
 
 @pytest.mark.parametrize(("given", "message"), [

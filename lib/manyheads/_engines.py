@@ -124,15 +124,12 @@ def dask(function, jobs, address):
 
 def _outcome(future, job):
     try:
-        if future.status in ("finished", "error"):
-            return future.result()
-    except CancelledError:
-        pass
+        return future.result()  # of one that was lost with its worker: when it ran again
+    except CancelledError as error:
+        raise ConnectionError("the Dask scheduler went away") from error
     except Exception as error:
-        # Not the cell's own, which is in its outcome. Even of a finished one: its worker may
-        # be lost before it hands the result over, and so may those that are to run it again.
+        # Not the cell's own, which is in its outcome: its workers were killed.
         return job[0], None, (f"{type(error).__name__}: {error}", "")
-    raise ConnectionError("the Dask scheduler went away")
 
 
 def _attempt_pickled(job: bytes, function: bytes):
