@@ -1,10 +1,10 @@
-"""Transformers trained to copy and to cycle, and what their attention does.
+"""Transformers trained to copy and to cycle: what their attention does, and what it stores.
 
     python book/results/trained_transformers.py
     FULL=1 python book/results/trained_transformers.py
 
 The first trains the small configuration and writes trained_transformers.parquet beside
-this file: a quarter of an hour on one core. The second trains the size of Sáez de
+this file: a quarter of an hour on two cores. The second trains the size of Sáez de
 Ocáriz Borde 2025 and writes trained_transformers_full.parquet: 1 to 4 hours a model on
 one core, days in all, and minutes a model on a GPU, which is used if there is one.
 Finished cells are kept in _build/results, and of a model in training the last epoch:
@@ -12,12 +12,13 @@ stopped and started again, it goes on where it was.
 """
 
 import copy
+import dataclasses
 import os
 from pathlib import Path
 
 import torch
 
-from manyheads import sweep, synergy
+from manyheads import capacity, sweep, synergy
 from manyheads.synergy.proxies import mean_capped_time
 
 HERE = Path(__file__).resolve().parent
@@ -52,7 +53,7 @@ def trained_transformer(task, heads, seed, length, vocabulary, layers, sequences
     model.cpu()
     found = {"ceiling": fresh.ceiling, "accuracy": synergy.accuracy(model, fresh),
              "accuracy_without_attention": synergy.accuracy(without_attention(model), fresh),
-             **measures(model, tokens), **before}
+             **stored_by_heads(model), **measures(model, tokens), **before}
     checkpoint.unlink()  # later code must not go on from it
     return found
 
@@ -98,6 +99,76 @@ def measures(model, tokens):
     return columns
 
 
+def first_layer(model):
+    """The first layer's heads as a key-query channel, and the embeddings it reads.
+
+    Position q shows token w as x[w, q], the normed sum of their embeddings; a constant
+    last coordinate carries the biases. Shapes (V, T, d_model + 1) and, of the query and
+    the key weights, (heads, d_model + 1, key_dim).
+    """
+    block = model.layers[0]
+    x = block.ln1(model.token_emb.weight[:, None] + model.pos_emb.weight)
+    x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1).detach()
+    queries, keys = (
+        torch.cat([part.weight.T, part.bias[None]]).detach()  # (d_model + 1, d_model)
+        .unflatten(1, (model.heads, -1)).transpose(0, 1).contiguous()
+        for part in (block.attn.W_q, block.attn.W_k))
+    return capacity.KeyQueryChannel(queries * queries.shape[-1]**-0.5, keys, 0.0), x
+
+
+def stored_by_heads(model):
+    """What each head of the first layer stores about positions and tokens: lists over heads.
+
+    A score is linear in what the query shows and in what the key shows, so its mean over
+    all tokens is the score of the mean embeddings of two positions, and the other way
+    round. `position_share` and `token_share` are the parts of the variance of a query's
+    scores, over the keys it sees, that these two means explain. In the mean scores,
+    `chain_margin` is the row margin of "each position reads the one before", `chain_rows`
+    the share of positions that do, `own_rows` the share that score themselves highest;
+    `worst_margin` is the row margin of the chain in the worst of all sequences.
+    """
+    channel, x = first_layer(model.double())
+    size, length = x.shape[:2]
+    seen = torch.ones(length, length).tril().bool()
+    keys = seen / seen.sum(1, keepdim=True)  # each query's keys, weighted to 1
+    by_token = channel.scores(x.mean(1)).var(-1, correction=0).mean(-1)  # (heads,)
+    columns = {}
+    for head, part in enumerate(channel.scores(x.mean(0))):  # (T, T)
+        one = dataclasses.replace(channel, query_weights=channel.query_weights[[head]],
+                                  key_weights=channel.key_weights[[head]])
+        scores = one.scores(x.flatten(0, 1)).view(size, length, size, length)
+        total = variance(keys, scores.mean(2), scores.square().mean(2))[:, 1:].mean()
+        lowest, highest = scores.aminmax(dim=2)  # (V, T, T): over the tokens of a key
+        same = scores.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)  # (V, T)
+        highest.diagonal(dim1=1, dim2=2).copy_(same)  # a position shows itself one token
+        margins = chain_margins(part, part)
+        best = part.masked_fill(~seen, -torch.inf).argmax(-1)[1:]
+        for name, value in {
+            "position_share": variance(keys, part, part.square())[1:].mean() / total,
+            "token_share": by_token[head] / total,
+            "chain_margin": margins.min(),
+            "chain_rows": (margins > 0).double().mean(),
+            "own_rows": (best == torch.arange(1, length)).double().mean(),
+            "worst_margin": chain_margins(lowest, highest).min(),
+        }.items():
+            columns.setdefault(name, []).append(value.item())
+    model.float()
+    return columns
+
+
+def variance(weights, mean, square):
+    """The variance over the last axis, from means and mean squares under the weights."""
+    return (weights * square).sum(-1) - (weights * mean).sum(-1).square()
+
+
+def chain_margins(lowest, highest):
+    """By how much each position but the first prefers the one before to all others it sees."""
+    length = highest.shape[-1]
+    others = torch.ones(length, length).tril().bool() & ~torch.ones(length - 1).diag(-1).bool()
+    rivals = highest.masked_fill(~others, -torch.inf).amax(-1)
+    return lowest.diagonal(offset=-1, dim1=-2, dim2=-1) - rivals[..., 1:]
+
+
 def middle(values):
     """The median over the first axis."""
     return values.quantile(0.5, dim=0)
@@ -137,5 +208,5 @@ if __name__ == "__main__":
     command = f"python book/results/{name}.py"
     if os.environ.get("FULL") == "1":
         name, grid, command = f"{name}_full", full_grid(PAPER, seeds=3), f"FULL=1 {command}"
-    frame = sweep.run(trained_transformer, grid, cache=KEPT)
+    frame = sweep.run(trained_transformer, grid, engine="processes", cache=KEPT)
     sweep.save(frame, HERE / f"{name}.parquet", command=command)
