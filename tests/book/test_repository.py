@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,10 @@ import manyheads
 ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "constraints.txt"
 MODULES = sorted((ROOT / "lib").rglob("*.py"))
+
+sys.path.insert(0, str(ROOT / "book" / "_tools"))
+from chapters import chapters  # noqa: E402
+from launch import CELL, launch_source  # noqa: E402
 
 
 def toc_notebooks():
@@ -124,3 +129,10 @@ def test_no_path_of_a_machine_is_committed():
         if file.is_file() and not name.startswith("tests/"):
             found = homes.search(file.read_text(encoding="utf-8", errors="replace"))
             assert not found, f"{name} names {found[0]}"
+
+
+@pytest.mark.parametrize("chapter", chapters(ROOT), ids=lambda chapter: chapter.path.stem)
+def test_launch_cells_are_made_from_the_one_address(chapter):
+    first = code_cells(chapter.path)[0]
+    assert first.id == CELL and first.source == launch_source(chapter)
+    assert first.metadata.tags == ["remove-cell"] and not first.outputs
