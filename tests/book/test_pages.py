@@ -383,3 +383,27 @@ def test_the_pages_can_be_printed(pages, browser, tmp_path):
         file = print_page(visit.page, HTML, docname, tmp_path)
     text = "".join(page.extract_text() for page in PdfReader(file).pages)
     assert "One layer, two lenses" in text and "What it means" in text
+
+
+def test_terms_lead_to_the_glossary_and_say_what_they_mean(pages, browser):
+    glossary = (HTML / "book/notation.html").read_text()
+    chapters = set()
+    for address in pages:
+        for tag, term in re.findall(r'(<a [^>]*>)<span class="xref std std-term">([^<]*)<',
+                                    (HTML / name(address)).read_text()):
+            anchor = re.search(r'href="[^"#]*#([^"]+)"', tag)[1]
+            meaning = re.search(r' title="([^"]+)"', tag)
+            assert f'<dt id="{anchor}">' in glossary, f"{name(address)}: {term}"
+            assert meaning and len(meaning[1]) > 40 and "\\" not in meaning[1], term
+            assert meaning[1].endswith("."), term
+            chapters.add(name(address))
+    assert len(chapters) > 15
+
+
+def test_external_links_have_the_form_of_an_address(pages):
+    """Nothing here reaches the network: whether they answer is the weekly workflow's to see."""
+    for address in pages:
+        for link in re.findall(r'<a [^>]*href="(\w+:[^"]*)"', (HTML / name(address)).read_text()):
+            parts = urlparse(link)
+            assert parts.scheme == "https" and re.fullmatch(r"[\w-]+(\.[\w-]+)+", parts.netloc), link
+            assert not re.search(r"\s|//", parts.path), link
