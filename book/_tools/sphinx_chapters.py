@@ -17,6 +17,7 @@ import nbformat
 from chapters import chapters
 from execution import KEY, executed, update
 from myst_nb.sphinx_ import NbMetadataCollector
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 MATHJAX = "sphinx-mathjax-offline/static/mathjax/"
@@ -43,6 +44,8 @@ def execute_stale(app) -> None:
     """Execute the chapters that are out of date, and stop the build if one fails."""
     update(Path(app.srcdir), report=logging.getLogger(__name__).info)
     app.results = {chapter.docname: executed(chapter) for chapter in chapters(Path(app.srcdir))}
+    if changed := [docname for docname, result in app.results.items() if result is None]:
+        raise ExtensionError(f"{', '.join(changed)}: changed since the execution; build again")
 
 
 def find_outdated(app, env, added, changed, removed) -> list[str]:

@@ -4,7 +4,7 @@
     FULL=1 python book/results/trained_transformers.py
 
 The first trains the small configuration and writes trained_transformers.parquet beside
-this file: a quarter of an hour on two cores. The second trains the size of Sáez de
+this file: five minutes on two cores. The second trains the size of Sáez de
 Ocáriz Borde 2025 and writes trained_transformers_full.parquet: 1 to 4 hours a model on
 one core, days in all, and minutes a model on a GPU, which is used if there is one.
 Finished cells are kept in _build/results, and of a model in training the last epoch:
@@ -12,7 +12,6 @@ stopped and started again, it goes on where it was.
 """
 
 import copy
-import dataclasses
 import os
 from pathlib import Path
 
@@ -100,14 +99,14 @@ def measures(model, tokens):
 
 
 def first_layer(model):
-    """The first layer's heads as a key-query channel, and the embeddings it reads.
+    """The first layer's heads as a key-query channel, and the embeddings they read.
 
-    Position q shows token w as x[w, q], the normed sum of their embeddings; a constant
-    last coordinate carries the biases. Shapes (V, T, d_model + 1) and, of the query and
-    the key weights, (heads, d_model + 1, key_dim).
+    At position q token w shows as x[q, w], the normed sum of its two embeddings; a
+    constant last coordinate carries the biases. x is (T, V, d_model + 1), the weights of
+    the channel are (heads, d_model + 1, key_dim).
     """
     block = model.layers[0]
-    x = block.ln1(model.token_emb.weight[:, None] + model.pos_emb.weight)
+    x = block.ln1(model.pos_emb.weight[:, None] + model.token_emb.weight)
     x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1).detach()
     queries, keys = (
         torch.cat([part.weight.T, part.bias[None]]).detach()  # (d_model + 1, d_model)
@@ -117,56 +116,50 @@ def first_layer(model):
 
 
 def stored_by_heads(model):
-    """What each head of the first layer stores about positions and tokens: lists over heads.
+    """What the first layer's heads store about positions and tokens: lists over heads.
 
-    A score is linear in what the query shows and in what the key shows, so its mean over
-    all tokens is the score of the mean embeddings of two positions, and the other way
-    round. `position_share` and `token_share` are the parts of the variance of a query's
-    scores, over the keys it sees, that these two means explain. In the mean scores,
+    Over all sequences, tokens independent and uniform, and all positions but the first:
+    `position_share` is the part of the variance of a query's scores that their means
+    over tokens explain; `token_share` the part that the scores of tokens explain, each
+    token the mean of its embeddings over positions. In the means over tokens,
     `chain_margin` is the row margin of "each position reads the one before", `chain_rows`
-    the share of positions that do, `own_rows` the share that score themselves highest;
-    `worst_margin` is the row margin of the chain in the worst of all sequences.
+    the share of positions that do, `own_rows` the share that read themselves;
+    `worst_margin` is the row margin of the chain in the worst sequence. `chain_served`,
+    one number, is the share of positions that read the one before in some head: 1 if the
+    heads store the chain by dividing it among themselves.
     """
     channel, x = first_layer(model.double())
-    size, length = x.shape[:2]
-    seen = torch.ones(length, length).tril().bool()
-    keys = seen / seen.sum(1, keepdim=True)  # each query's keys, weighted to 1
-    by_token = channel.scores(x.mean(1)).var(-1, correction=0).mean(-1)  # (heads,)
-    columns = {}
-    for head, part in enumerate(channel.scores(x.mean(0))):  # (T, T)
-        one = dataclasses.replace(channel, query_weights=channel.query_weights[[head]],
-                                  key_weights=channel.key_weights[[head]])
-        scores = one.scores(x.flatten(0, 1)).view(size, length, size, length)
-        total = variance(keys, scores.mean(2), scores.square().mean(2))[:, 1:].mean()
-        lowest, highest = scores.aminmax(dim=2)  # (V, T, T): over the tokens of a key
-        same = scores.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)  # (V, T)
-        highest.diagonal(dim1=1, dim2=2).copy_(same)  # a position shows itself one token
-        margins = chain_margins(part, part)
-        best = part.masked_fill(~seen, -torch.inf).argmax(-1)[1:]
-        for name, value in {
-            "position_share": variance(keys, part, part.square())[1:].mean() / total,
-            "token_share": by_token[head] / total,
-            "chain_margin": margins.min(),
-            "chain_rows": (margins > 0).double().mean(),
-            "own_rows": (best == torch.arange(1, length)).double().mean(),
-            "worst_margin": chain_margins(lowest, highest).min(),
-        }.items():
-            columns.setdefault(name, []).append(value.item())
+    length, size = x.shape[:2]
+    rows = []
+    for place in range(1, length):
+        vertices = x[:place + 1].flatten(0, 1)
+        scores = channel.scores(vertices, range(place * size, len(vertices)))
+        scores = scores.unflatten(2, (-1, size))  # (heads, V, place + 1, V)
+        own = scores[:, :, -1]  # a position shows itself one token
+        own.copy_(own.diagonal(dim1=1, dim2=2).clone().unsqueeze(2))
+        means = scores.mean((1, 3))  # (heads, place + 1)
+        worst = preference(scores.amin(3), scores.amax(3)).amin(1)
+        rows.append([scores.var((2, 3), correction=0).mean(1), means.var(1, correction=0),
+                     preference(means, means), worst, means.argmax(1) == place])
+    total, explained, margins, worst, own = map(torch.stack, zip(*rows))  # (T - 1, heads)
+    by_token = channel.scores(x.mean(0)).var(2, correction=0).mean(1)
+    columns = {
+        "position_share": explained.mean(0) / total.mean(0),
+        "token_share": by_token / total.mean(0),
+        "chain_margin": margins.amin(0),
+        "chain_rows": (margins > 0).double().mean(0),
+        "own_rows": own.double().mean(0),
+        "worst_margin": worst.amin(0),
+        "chain_served": (margins > 0).any(1).double().mean(),
+    }
     model.float()
-    return columns
+    return {name: value.tolist() for name, value in columns.items()}
 
 
-def variance(weights, mean, square):
-    """The variance over the last axis, from means and mean squares under the weights."""
-    return (weights * square).sum(-1) - (weights * mean).sum(-1).square()
-
-
-def chain_margins(lowest, highest):
-    """By how much each position but the first prefers the one before to all others it sees."""
-    length = highest.shape[-1]
-    others = torch.ones(length, length).tril().bool() & ~torch.ones(length - 1).diag(-1).bool()
-    rivals = highest.masked_fill(~others, -torch.inf).amax(-1)
-    return lowest.diagonal(offset=-1, dim1=-2, dim2=-1) - rivals[..., 1:]
+def preference(lowest, highest):
+    """By how much the last but one, at its lowest, exceeds the others, at their highest."""
+    others = torch.cat([highest[..., :-2], highest[..., -1:]], dim=-1)
+    return lowest[..., -2] - others.amax(-1)
 
 
 def middle(values):

@@ -190,6 +190,68 @@ class TestResultsScript:
         assert found["fixed_hitting_time"][0] == pytest.approx(
             best.median(0).values.min().item(), rel=1e-4)
 
+    @pytest.mark.parametrize("heads", [1, 2])
+    def test_the_first_layer_is_a_channel(self, heads):
+        """Its softmax is the model's attention, whatever the tokens."""
+        model = small(heads).double().eval()
+        channel, x = self.script["first_layer"](model)
+        tokens = task(sequences=3).inputs
+        shown = x[range(8), tokens]  # (3, 8, d_model + 1)
+        with torch.no_grad():
+            attention = model.attention(tokens)[0]  # (3, heads, 8, 8)
+        future = torch.ones(8, 8).triu(1).bool()
+        for sequence, expected in zip(shown, attention, strict=True):
+            softmax = channel.scores(sequence).masked_fill(future, -torch.inf).softmax(-1)
+            torch.testing.assert_close(softmax, expected)
+
+    def test_what_heads_store_over_all_sequences(self):
+        """Against the scores of all 3^4 sequences, one by one."""
+        model = small(vocabulary=3, length=4).double().eval()
+        with torch.no_grad():  # chains of positions are rare by chance
+            model.pos_emb.weight.mul_(8)
+        found = self.script["stored_by_heads"](model)
+        channel, x = self.script["first_layer"](model.double())
+        sequences = torch.cartesian_prod(*[torch.arange(3)] * 4)
+        scores = torch.stack([channel.scores(x[range(4), tokens]) for tokens in sequences])
+        for head, part in enumerate(scores.unbind(1)):  # (81, 4, 4)
+            means, margins, worst, own, total, explained = part.mean(0), [], [], [], [], []
+            for q in range(1, 4):
+                others = [k for k in range(q + 1) if k != q - 1]
+                margins.append(means[q, q - 1] - means[q, others].max())
+                worst.append((part[:, q, q - 1] - part[:, q, others].amax(1)).min())
+                own.append(float(means[q, :q + 1].argmax() == q))
+                explained.append(means[q, :q + 1].var(correction=0))
+                by_query = [part[sequences[:, q] == w, q, :q + 1] for w in range(3)]
+                total.append(sum(values.var(correction=0) for values in by_query) / 3)
+            share = sum(explained) / sum(total)
+            expected = {
+                "chain_margin": min(margins), "worst_margin": min(worst), "own_rows": sum(own) / 3,
+                "chain_rows": (torch.stack(margins) > 0).double().mean(), "position_share": share}
+            for name, value in expected.items():
+                assert found[name][head] == pytest.approx(float(value), abs=1e-12), name
+        assert max(found["chain_rows"]) <= found["chain_served"] <= sum(found["chain_rows"])
+        assert 0 < found["chain_served"] < 1  # both outcomes were seen
+        assert all(0 < share < 1 for share in found["position_share"] + found["token_share"])
+
+    def test_a_chain_of_positions_is_found(self):
+        """Weights that store it by hand, whatever the tokens."""
+        model = small(heads=1)
+        with torch.no_grad():
+            for embedding in (model.token_emb, model.pos_emb):
+                embedding.weight.zero_()
+            model.pos_emb.weight[:, :8] = torch.eye(8)
+            attention = model.layers[0].attn
+            for part in (attention.W_q, attention.W_k):
+                part.weight.zero_()
+                part.bias.zero_()
+            attention.W_q.weight[:8, :8] = torch.eye(8).roll(-1, 0)  # q looks for q - 1
+            attention.W_k.weight[:8, :8] = torch.eye(8)
+        found = self.script["stored_by_heads"](model)
+        assert found["chain_rows"] == [1] and found["chain_served"] == 1
+        assert found["own_rows"] == found["token_share"] == [0]
+        assert found["chain_margin"] == found["worst_margin"] and found["worst_margin"][0] > 0
+        assert found["position_share"] == pytest.approx([1])
+
 
 @pytest.mark.parametrize("changes, message", [
     (dict(seed=6), "`checkpoint` must be of this training, with seed 6; got run.*with 5"),
