@@ -26,7 +26,7 @@ def depend_on_glossary(app, doctree) -> None:
 def add_titles(app, doctree, docname) -> None:
     """Give every link to a term the term's meaning as its title."""
     links = [link for link in doctree.findall(nodes.reference)
-             if any("std-term" in part["classes"] for part in link.children)]
+             if any("std-term" in part["classes"] for part in link.findall(nodes.inline))]
     if links:
         meanings = meanings_of(app.env.get_doctree(GLOSSARY))
         for link in links:
