@@ -125,8 +125,7 @@ def stored_by_heads(model):
     `chain_margin` is the row margin of "each position reads the one before", `chain_rows`
     the share of positions that do, `own_rows` the share that read themselves;
     `worst_margin` is the row margin of the chain in the worst sequence. `chain_served`,
-    one number, is the share of positions that read the one before in some head: 1 if the
-    heads store the chain by dividing it among themselves.
+    one number, is the share of positions that read the one before in at least one head.
     """
     channel, x = first_layer(model.double())
     length, size = x.shape[:2]

@@ -385,7 +385,7 @@ def test_the_pages_can_be_printed(pages, browser, tmp_path):
     assert "One layer, two lenses" in text and "What it means" in text
 
 
-def test_terms_lead_to_the_glossary_and_say_what_they_mean(pages, browser):
+def test_terms_lead_to_the_glossary_and_say_what_they_mean(pages):
     glossary = (HTML / "book/notation.html").read_text()
     chapters = set()
     for address in pages:
